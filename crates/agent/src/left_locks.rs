@@ -6,12 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::allocation::loose_volumes;
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::operation::{Upid, VolumeId};
 use evenkeel_core::rights::AUDIT;
 
-use crate::engine::volumes_of;
+use crate::engine::{loose_of, volumes_of};
 use crate::observe::observe_guest;
 use crate::pve::Client;
 
@@ -46,7 +45,8 @@ pub(crate) async fn advice(
     let storages: BTreeSet<String> =
         storages.filter(|storage| storage.active).map(|storage| storage.storage).collect();
     let volumes = volumes_of(client, guest.vmid, &storages).await.unwrap_or_default();
-    let mut named: Vec<&str> = loose_volumes(&fresh, &volumes).map(VolumeId::as_str).collect();
+    let loose = loose_of(client, &fresh, &volumes).await.unwrap_or_default();
+    let mut named: Vec<&str> = loose.iter().map(VolumeId::as_str).collect();
     let more = if named.len() > VOLUMES_NAMED_MAX { " and others" } else { "" };
     named.truncate(VOLUMES_NAMED_MAX);
     let behind = match named.as_slice() {

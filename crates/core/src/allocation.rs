@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action_registry::ActionKind;
-use crate::actual::{Guest, GuestConfig};
+use crate::actual::{Guest, GuestConfig, SnapshotVolumes};
 use crate::id::GuestKind;
 use crate::operation::VolumeId;
 use crate::registry;
@@ -54,14 +54,18 @@ pub fn attaches(guest: &Guest, params: &BTreeMap<String, String>) -> BTreeSet<(S
     params.iter().filter_map(comes).collect()
 }
 
-/// The volumes of the guest that are attached nowhere.
+/// The volumes of the guest that nothing of it names: neither its configuration nor one of its snapshots, whose data it
+/// would be.
 pub fn loose_volumes<'v>(
     guest: &Guest,
     volumes: &'v BTreeSet<VolumeId>,
+    snapshots: &SnapshotVolumes,
 ) -> impl Iterator<Item = &'v VolumeId> {
     let attached = guest.config.as_deref().map(GuestConfig::volumes).unwrap_or_default();
-    let is_loose =
-        move |volume: &&VolumeId| is_disk(volume) && !attached.contains_key(volume.as_str());
+    let is_loose = move |volume: &&VolumeId| {
+        let name = volume.as_str();
+        is_disk(volume) && !attached.contains_key(name) && snapshots.snapshot_of(name).is_none()
+    };
     volumes.iter().filter(is_loose)
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::actual::{Guest, GuestConfig, Power};
 use crate::desired::{DeclaredField, DeclaredGuest, IgnoreList, Run, Spec, WantedState};
 use crate::id::GuestKind;
-use crate::identity::identity;
+use crate::identity::{identity, marks};
 use crate::operation::{IdentityHash, UnixSeconds};
 use crate::registry;
 use crate::value::Value;
@@ -38,6 +38,9 @@ pub struct BinMemory {
     pub onboot: Option<bool>,
     /// Its tags.
     pub tags: BTreeSet<String>,
+    /// What it is known by, one by one; empty in journals of before there was this.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub marks: BTreeSet<String>,
 }
 
 impl BinMemory {
@@ -54,12 +57,26 @@ impl BinMemory {
             Power::Unknown => return None,
         };
         let tags = tags(guest.id.kind, config).iter().map(ToString::to_string).collect();
-        Some(Self { identity: identity(guest).ok()?, since: now, ran, onboot, tags })
+        let identity = identity(guest).ok()?;
+        Some(Self { identity, since: now, ran, onboot, tags, marks: marks(guest) })
     }
 
-    /// Whether it is about this very guest.
+    /// Whether it is about this very guest: the same by all its marks, or one that carries the mark of the bin and has
+    /// some of them. While it is in there it may get another card or disk, and it is still the guest that was put aside.
     pub fn is_of(&self, guest: &Guest) -> bool {
+        let is_known = || self.marks.is_empty() || !self.marks.is_disjoint(&marks(guest));
+        self.is_exactly(guest) || (is_in_bin(guest) && is_known())
+    }
+
+    /// Whether it is about a guest that is the same by all its marks.
+    pub fn is_exactly(&self, guest: &Guest) -> bool {
         identity(guest) == Ok(self.identity)
+    }
+
+    /// The same memory of the guest as it is now; none if nothing about it has changed, or it is another guest.
+    pub fn rebound(&self, guest: &Guest) -> Option<Self> {
+        let identity = identity(guest).ok().filter(|now| *now != self.identity)?;
+        self.is_of(guest).then(|| Self { identity, marks: marks(guest), ..self.clone() })
     }
 
     /// Whether the guest has been in the bin for so long.
@@ -126,10 +143,64 @@ fn declare(fields: &mut Vec<DeclaredField>, kind: GuestKind, name: &str, want: O
     }
 }
 
+/// Whether a guest carries the tag of the bin. What is remembered of it is never replaced by what it is now.
+pub fn is_in_bin(guest: &Guest) -> bool {
+    let config = guest.config.as_ref().ok();
+    config.is_some_and(|config| tags(guest.id.kind, config).contains(BIN_TAG))
+}
+
 /// A guest's tags as they will be after a restart; tags take effect at once.
 fn tags(kind: GuestKind, config: &GuestConfig) -> BTreeSet<Box<str>> {
     match config.current(kind, "tags") {
         Some(Value::Set(tags)) => tags.clone(),
         Some(_) | None => BTreeSet::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actual::ConfigEntry;
+
+    fn guest(tags: &str, mac: &str) -> Guest {
+        let card = format!("name=eth0,bridge=vmbr0,hwaddr={mac}");
+        let entries = [
+            ("rootfs", "tank:subvol-101-disk-0,size=8G"),
+            ("ostype", "debian"),
+            ("net0", &card),
+            ("tags", tags),
+        ];
+        let entries = entries.into_iter().filter(|(_, text)| !text.is_empty());
+        let entries = entries.map(|(key, text)| ConfigEntry {
+            key: key.to_owned(),
+            value: Some(text.to_owned()),
+            pending: None,
+            delete: 0,
+        });
+        let id: crate::id::GuestId = "lxc/101".parse().unwrap();
+        let config = Ok(GuestConfig::from_pending(id.kind, entries).into());
+        Guest { id, power: Power::Stopped, template: false, ha: None, lock: None, config }
+    }
+
+    #[test]
+    fn y10_a_guest_that_carries_the_mark_is_remembered_whatever_else_it_gets() {
+        let before = Guest { power: Power::Running, ..guest("web", "02:00:00:00:00:01") };
+        let memory = BinMemory::of(&before, UnixSeconds(7)).unwrap();
+        let same = guest("web;evenkeel-bin", "02:00:00:00:00:01");
+        assert!(memory.is_of(&same));
+        assert_eq!(memory.rebound(&same), None, "nothing to write");
+        let changed = guest("web;evenkeel-bin", "02:00:00:00:00:02");
+        assert!(memory.is_of(&changed));
+        let rebound = memory.rebound(&changed).unwrap();
+        assert_eq!((rebound.since, rebound.ran, &rebound.tags), (memory.since, true, &memory.tags));
+        // Once the mark is off, it is known by what it is.
+        assert!(rebound.is_of(&guest("web", "02:00:00:00:00:02")));
+        let unmarked = guest("web", "02:00:00:00:00:03");
+        assert!(!memory.is_of(&unmarked));
+        assert_eq!(memory.rebound(&unmarked), None);
+        // A copy of another guest that was in the bin carries the mark, and nothing else of this one.
+        let marks = ["mac 02:00:00:00:00:09".to_owned()].into();
+        let stranger = BinMemory { marks, ..memory };
+        assert!(!stranger.is_of(&changed) && stranger.rebound(&changed).is_none());
     }
 }

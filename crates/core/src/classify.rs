@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use change::change;
 use change::creation;
-pub use change::opens_the_host;
+pub use change::{opened_by_raw_line, opens_the_host};
 pub use volume::{
     BackupMemory, DataSlot, data_slots, leaving_unsaved, never_written, saved_volumes,
 };

@@ -4,6 +4,8 @@
 //! compares this hash before any destructive act (invariant 12). Tags, names and descriptions are left
 //! out: anybody can set them. What waits for a restart is left out too: it is not yet so.
 
+use std::collections::BTreeSet;
+
 use sha2::{Digest, Sha256};
 
 use crate::actual::{ConfigField, Guest, GuestConfig, ValueReading};
@@ -31,6 +33,19 @@ pub fn identity(guest: &Guest) -> Result<IdentityHash, Unproven> {
 /// The identity it has once everything that waits is applied, as Proxmox does at a start and after a stop.
 pub fn identity_after_restart(guest: &Guest) -> Result<IdentityHash, Unproven> {
     identity_by(guest, ConfigField::after_restart)
+}
+
+/// Its marks one by one, as far as a change of one leaves the others: volumes, addresses, and what a machine is called by
+/// its own hardware.
+pub fn marks(guest: &Guest) -> BTreeSet<String> {
+    let Ok(config) = &guest.config else {
+        return BTreeSet::new();
+    };
+    let side: Side = |field| field.current.as_ref();
+    let mut marks = volumes(config, side);
+    marks.extend(addresses(config, side));
+    marks.extend(Some(uuid(config, side)).filter(|(_, text)| !text.is_empty()));
+    marks.into_iter().map(|(label, text)| format!("{label} {text}")).collect()
 }
 
 /// Which of a key's two values counts.

@@ -36,6 +36,7 @@ pub mod import;
 pub mod lane;
 pub mod loss;
 pub mod name;
+pub mod named_volumes;
 pub mod new_guest;
 pub mod op_warning;
 pub mod operation;

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
 use crate::dice::Dice;
+use crate::faults::FaultMaker;
 use crate::last_removals::FAR_OFF_S;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
 use crate::scene::{AGENT_TOKEN, AGENT_USER};
@@ -203,6 +204,7 @@ impl SeedRun {
         if !self.denied.guests {
             return;
         }
+        FaultMaker::define_storages(&self.rig.node);
         let is_away = self.rig.node.with(|sim| sim.world.elsewhere.contains_key(&guest.vmid.get()));
         let source = *self.dice.pick(&self.guests);
         let event = match self.dice.below(10) {
@@ -256,6 +258,7 @@ impl SeedRun {
             self.sign_item(commands, (id, item));
             return DriveEnd::Elapsed;
         }
+        FaultMaker::define_storages(&self.rig.node);
         let hides = self.dice.below(4);
         match hides {
             0 => self.withhold("/nodes/pve1", "Sys.Audit"),
@@ -334,6 +337,7 @@ impl SeedRun {
         if !self.denied.guests {
             return DriveEnd::Elapsed;
         }
+        FaultMaker::define_storages(&self.rig.node);
         self.oracle.clock_is_set();
         self.set_clock_right();
         self.rig.ambient.set_off(self.rig.ambient.off_s() - 300);

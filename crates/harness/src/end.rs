@@ -194,6 +194,9 @@ impl SeedRun {
         for belied in self.rig.node.with(|sim| self.oracle.belied(sim)) {
             self.oracle.broke(belied);
         }
+        for whole in self.rig.node.with(|sim| self.oracle.removed_in_name_only(&sim.world)) {
+            self.oracle.broke(whole);
+        }
         DriveEnd::Elapsed
     }
 
@@ -332,7 +335,9 @@ impl SeedRun {
                 let spare = spare.filter(|(_, volume)| !moved.contains(*volume));
                 let number = found.id.vmid.get();
                 let taken_over = self.first_births.get(&number) != Some(&found.birth);
-                let theirs = taken_over || self.faults.detached.contains(&number);
+                let theirs = taken_over
+                    || self.faults.detached.contains(&number)
+                    || self.oracle.was_detached(found.id);
                 let spare: Vec<_> = spare.collect();
                 if spare.len() > twins && !theirs {
                     wrong.push(format!("{} was given a second volume: {spare:?}", found.id));

@@ -136,7 +136,16 @@ impl FaultMaker {
         guests: &[GuestId],
     ) -> String {
         let guest = *dice.pick(guests);
-        let event = match dice.below(23) {
+        let is_missing = node.with(|sim| !sim.world.undefined.is_empty());
+        if is_missing && dice.percent(30) {
+            return Self::define_storages(node);
+        }
+        let event = match dice.below(24) {
+            // Not while a task works, which would find half of what it needs.
+            23 if !is_missing && !node.with(|sim| sim.is_at_work()) => {
+                let storage = *dice.pick(&["local-lvm", "tank"]);
+                Event::UndefineStorage { storage: storage.to_owned() }
+            }
             0 | 1 => {
                 let lock = *dice.pick(&[None, Some("backup"), Some("snapshot")]);
                 Event::Lock { guest, lock: lock.map(str::to_owned) }
@@ -308,9 +317,21 @@ impl FaultMaker {
         told
     }
 
+    /// Somebody defines every storage again: whoever makes a guest needs them.
+    pub(crate) fn define_storages(node: &InProcess) -> String {
+        node.with(|sim| {
+            let missing: Vec<String> = sim.world.undefined.keys().cloned().collect();
+            for storage in missing.iter().cloned() {
+                sim.happen(Event::DefineStorage { storage });
+            }
+            format!("somebody defines {missing:?} again")
+        })
+    }
+
     /// New guests take the numbers that are free.
     pub(crate) fn recreate(node: &InProcess, files: &[(GuestId, Config)]) -> String {
         let mut made = Vec::new();
+        Self::define_storages(node);
         node.with(|sim| {
             for (guest, file) in files {
                 if sim.world.birth(guest.vmid).is_none() {
@@ -327,6 +348,7 @@ impl FaultMaker {
     /// Whoever was destroyed to be made again is there again, and looks the same.
     fn bring_back(&mut self, node: &InProcess, oracle: &Oracle) {
         let mut waiting = std::mem::take(&mut self.rebirths);
+        Self::define_storages(node);
         node.with(|sim| {
             waiting.retain(|(copy, record)| {
                 let sent = sim.records().get(*record).cloned();
@@ -374,6 +396,7 @@ impl FaultMaker {
 
     /// Who is away comes home, a template is a guest again, and what a killed task left half made is whole.
     pub(crate) fn mend_guests(&self, node: &InProcess) {
+        Self::define_storages(node);
         node.with(|sim| {
             for guest in sim.world.elsewhere.values().map(|away| away.guest.id).collect::<Vec<_>>()
             {
@@ -420,6 +443,7 @@ impl FaultMaker {
 
     /// Everything is well again.
     pub(crate) fn heal(node: &InProcess, guests: &[GuestId]) {
+        Self::define_storages(node);
         node.with(|sim| {
             sim.clear_faults();
             sim.world.storages.values_mut().for_each(|storage| storage.hides_sizes = false);

@@ -9,6 +9,7 @@ mod archive;
 mod asked;
 mod claims;
 mod declared;
+mod kept;
 mod link;
 mod making;
 mod moves;
@@ -33,6 +34,7 @@ use serde_json::Value;
 use asked::AskedActs;
 use claims::SigningClaims;
 pub(crate) use claims::{HostRules, NewSigners, SignedClaim};
+use kept::KeptVolumes;
 use link::LinkWatch;
 pub(crate) use link::PutBackJournal;
 use moves::SentMoves;
@@ -80,6 +82,8 @@ struct OracleState {
     tried: TriedRequests,
     /// Which volumes it moved.
     moves: SentMoves,
+    /// Which volumes left their slots, and which were to be removed.
+    kept: KeptVolumes,
     /// What people asked for without a signature.
     asked: AskedActs,
     /// What it owes a hub, and what a hub may not.
@@ -416,6 +420,7 @@ impl OracleState {
             self.is_declared(now_ms, &write),
             self.allocates_once(&write),
             self.moves.sent(node, &write),
+            self.keeps_volumes(node, &write),
             has_a_digest(&write),
             self.is_patient(node, now_ms, ticket, &write),
             self.is_ready_to_run(node, now_ms, &write),

@@ -76,6 +76,8 @@ pub(crate) struct Wish {
     pub(crate) first_disk: Option<(String, u64)>,
     /// A second one, to be allocated.
     pub(crate) second_disk: Option<(String, u64)>,
+    /// No second one shall be attached.
+    detaches: bool,
     undescribed: bool,
     /// It is only looked at.
     pub(crate) observed: bool,
@@ -131,7 +133,7 @@ impl Wishes {
     /// Leaves out what a hub cannot have done: nothing is allocated for it, and without an author's word no power is cut.
     pub(crate) fn as_a_hub_may(&mut self, is_signed: bool) {
         for wish in self.guests.values_mut() {
-            (wish.first_disk, wish.second_disk) = (None, None);
+            (wish.first_disk, wish.second_disk, wish.detaches) = (None, None, false);
             wish.force &= is_signed;
         }
     }
@@ -169,9 +171,13 @@ impl Wish {
                 self.run = *dice.pick(&[None, Some(true), Some(true), Some(false), Some(false)]);
             }
             10 => self.grow(dice, guest, found),
+            11 if self.second_disk.is_some() && dice.percent(40) => {
+                (self.second_disk, self.detaches) = (None, true);
+            }
             11 => {
                 let storage = (*dice.pick(&storages)).to_owned();
                 self.second_disk.get_or_insert((storage, dice.between(1, 2)));
+                self.detaches = false;
             }
             12 => {
                 self.observed = dice.percent(40);
@@ -226,7 +232,7 @@ impl Wish {
         key(self.description.is_some() || self.undescribed, "description");
         key(self.nameserver.is_some(), "nameserver");
         key(self.first_disk.is_some(), first_slot(kind));
-        key(self.second_disk.is_some(), second_slot(kind));
+        key(self.second_disk.is_some() || self.detaches, second_slot(kind));
         keys
     }
 
@@ -283,8 +289,11 @@ impl Wish {
         }
         self.description.iter().for_each(|text| line(format!("description = {text:?}")));
         self.nameserver.iter().for_each(|text| line(format!("nameserver = {text:?}")));
-        if self.undescribed {
-            line("unset = [\"description\"]".to_owned());
+        let unset = [("description", self.undescribed), (second_slot(kind), self.detaches)];
+        let unset = unset.into_iter().filter(|(_, unset)| *unset);
+        let unset: Vec<String> = unset.map(|(key, _)| format!("{key:?}")).collect();
+        if !unset.is_empty() {
+            line(format!("unset = [{}]", unset.join(", ")));
         }
         if let Some((storage, gib)) = &self.first_disk {
             let slot = first_slot(kind);
@@ -322,10 +331,11 @@ pub(crate) fn second_slot(kind: GuestKind) -> &'static str {
     }
 }
 
-/// Volumes of a guest that its file does not mention, but perhaps in a snapshot.
+/// Volumes of a guest that its file does not mention, nor a snapshot's section in it.
 pub(crate) fn loose(world: &World, guest: GuestId) -> BTreeSet<String> {
     let Some(found) = world.guest(guest) else { return BTreeSet::new() };
-    let values = found.config.active.values().chain(found.config.pending.values());
+    let sections = found.config.snapshots.iter().flat_map(|snapshot| snapshot.section.values());
+    let values = found.config.active.values().chain(found.config.pending.values()).chain(sections);
     let mentioned: BTreeSet<&str> = values.filter_map(|value| value.split(',').next()).collect();
     let mut loose = BTreeSet::new();
     for (storage, contents) in &world.storages {

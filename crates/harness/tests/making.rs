@@ -4,11 +4,13 @@
 use evenkeel_agent::engine::{OpEnd, Progress, Report};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::release::Release;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
     desired, executed, fault, finish, pass, polls, rig, somebody_sends, states, until, writes,
 };
-use evenkeel_sim::{Effect, Fault, Simulator};
+use evenkeel_harness::script::{edit, stored};
+use evenkeel_sim::{Effect, Fault, Scenario, Simulator};
 
 const TEMPLATE: &str = "store:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst";
 
@@ -417,4 +419,78 @@ async fn y12_the_source_of_a_restore_is_asked_for_by_the_guest_that_was_saved() 
         all.into_iter().filter(|record| !record.params.contains(&"vmid".to_owned())).collect()
     });
     assert!(unbound.is_empty(), "{unbound:?}");
+}
+
+async fn report_of(rig: &Rig, text: &str) -> Report {
+    let wanted = desired(text);
+    let lived = rig.live(async |engine| pass(engine, &wanted).await).await;
+    lived.expect("the journal opens").expect("the journal works")
+}
+
+#[tokio::test(start_paused = true)]
+async fn y14_a_copy_that_brings_a_shared_directory_or_a_mapped_device_is_made_and_not_started() {
+    let wanted =
+        "[guest.220]\nkind = \"qemu\"\nsource = { clone = 101, full = true }\nrun = \"running\"\n";
+    for (key, value) in [("virtiofs0", "dirid=home"), ("usb0", "mapping=dongle")] {
+        let rig = rig(3);
+        edit(&rig, "qemu/101", &[(key, Some(value)), ("lock", None), ("template", None)]);
+        report_of(&rig, wanted).await;
+        let report = report_of(&rig, wanted).await;
+        let held = report.holds.iter().find(|hold| hold.reason == ReasonCode::Policy);
+        assert!(held.is_some_and(|hold| hold.why.contains(key)), "{key}: {report:?}");
+        assert_eq!(stored(&rig, "qemu/220", key).as_deref(), Some(value));
+        rig.node.with(|sim| assert_eq!(power(sim, 220).as_deref(), Some("Stopped"), "{key}"));
+    }
+}
+
+/// A node of 9.2 with an OCI image among its templates, and what is made from that.
+fn oci(more: &str) -> (Rig, String) {
+    let world = Scenario { guests: 2, release: Release::V9_2, ..Scenario::default() }.build();
+    let rig = Rig::new(Simulator::new(world), 1);
+    rig.node.with(|sim| {
+        let store = sim.world.storages.get_mut("store").expect("every node has it");
+        store.put_file("vztmpl/web_1.tar", "vztmpl", "tar", 60_000_000);
+    });
+    (rig, container(more).replace(TEMPLATE, "store:vztmpl/web_1.tar"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn y19_what_proxmox_writes_for_an_oci_image_is_no_drift_and_its_network_is_kept() {
+    let card = "run = \"running\"\nnet0 = { name = \"eth0\", bridge = \"vmbr0\", ip = \"dhcp\" }\n";
+    let (rig, wanted) = oci(card);
+    let report = report_of(&rig, &wanted).await;
+    assert_eq!(
+        kinds(&report),
+        [(ActionKind::Create, true), (ActionKind::Start, true)],
+        "{report:?}"
+    );
+    assert_eq!(report_of(&rig, &wanted).await.in_sync, 1);
+    let tagged = wanted.replace("bridge = ", "tag = 5, bridge = ");
+    let report = report_of(&rig, &tagged).await;
+    assert_eq!(kinds(&report), [(ActionKind::SetConfig, true)], "{report:?}");
+    let net = stored(&rig, "lxc/120", "net0").unwrap();
+    assert!(net.contains("host-managed=1") && net.contains("tag=5"), "{net}");
+    assert_eq!(stored(&rig, "lxc/120", "entrypoint").as_deref(), Some("/entry.sh serve"));
+    assert_eq!(report_of(&rig, &tagged).await.in_sync, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn y19_a_copy_of_such_a_container_starts_unless_a_raw_line_opens_the_host() {
+    for (line, runs) in [(None, true), (Some("lxc.mount.entry"), false)] {
+        let (rig, wanted) = oci("");
+        report_of(&rig, &wanted).await;
+        rig.node.with(|sim| {
+            let raw = &mut sim.world.guests.get_mut(&120).unwrap().config.raw;
+            assert!(!raw.is_empty(), "Proxmox wrote lines of its own");
+            raw.extend(line.map(|line: &str| (line.to_owned(), "/srv srv none bind".to_owned())));
+        });
+        let copy = "[guest.121]\nkind = \"lxc\"\nsource = { clone = 120, full = true }\nrun = \"running\"\n";
+        report_of(&rig, copy).await;
+        let report = report_of(&rig, copy).await;
+        let state = rig.node.with(|sim| power(sim, 121));
+        assert_eq!(state.as_deref(), Some(if runs { "Running" } else { "Stopped" }), "{report:?}");
+        let held = report.ops.iter().find(|op| op.end.reason() == Some(ReasonCode::Policy));
+        let named = held.is_some_and(|op| op.end.words().contains("lxc.mount.entry"));
+        assert_eq!(named, !runs, "{report:?}");
+    }
 }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use evenkeel_core::action_registry::NullAnswer;
+use evenkeel_core::action_registry::{NullAnswer, Proof};
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{OpEvent, OpState, Operation};
 use evenkeel_core::recover::{AnswerKind, AnswerVerdict, Question, judge_answer, left_volume};
@@ -150,12 +150,18 @@ async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered,
             }
             AnswerVerdict::LookAgain => tokio::time::sleep(READ_BACK_PAUSE).await,
             AnswerVerdict::Failed => {
-                let why = "Proxmox took the write, but the guest does not show it";
+                let why = if operation.intent.kind.row().proof == Proof::VolumeGone {
+                    "Proxmox took the write, but the volume is still there"
+                } else {
+                    "Proxmox took the write, but the guest does not show it"
+                };
                 return close_failed(context, op, &mut reader, why, Prospect::Later).await;
             }
             AnswerVerdict::AskNumber | AnswerVerdict::Unknown => {
-                let why = "the write was taken, but the guest could not be read back";
-                return close_unknown(context, op, why).await;
+                let why = reader.doubt(operation.intent.guest).unwrap_or_else(|| {
+                    "the write was taken, but the guest could not be read back".to_owned()
+                });
+                return close_unknown(context, op, &why).await;
             }
         }
     }
@@ -186,8 +192,9 @@ async fn close_refused(
             close_failed(context, op, &mut reader, &why, Prospect::after(&refusal.class)).await
         }
         AnswerVerdict::LookAgain | AnswerVerdict::Unknown => {
-            let why = format!("{why}; and the guest could not be read after it");
-            close_unknown(context, op, &why).await
+            let doubt = reader.doubt(operation.intent.guest);
+            let doubt = doubt.unwrap_or_else(|| "the guest could not be read after it".to_owned());
+            close_unknown(context, op, &format!("{why}; and {doubt}")).await
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What the journal remembers of guests in the bin: how each was before, and since when it is there.
 //!
 //! Written before the first action that puts a guest aside, so that no crash loses what it was; struck out once it is out
-//! of the bin as it was, or is another guest. At rest nothing is written.
+//! of the bin as it was, or is another guest. A guest that carries the mark of the bin never replaces what it was: only
+//! what it is known by follows it. At rest nothing is written.
 
 use std::collections::BTreeMap;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::bin::BinMemory;
+use evenkeel_core::bin::{BinMemory, is_in_bin};
 use evenkeel_core::desired::{Desired, ReconcileMode, WantedState};
 use evenkeel_core::id::VmId;
 use evenkeel_core::plan::Plan;
@@ -53,20 +54,25 @@ pub(super) async fn follow(
         };
         let here = actual.guests.get(vmid).filter(|here| here.id == declared.id);
         let Some(here) = here else { continue };
-        if known.get(vmid).is_some_and(|memory| memory.is_of(here)) {
+        // What it was is never replaced by what it is in the bin, whatever card or disk it gets there.
+        if known.get(vmid).is_some_and(|memory| memory.is_of(here) || is_in_bin(here)) {
             continue;
         }
         if let Some(memory) = BinMemory::of(here, context.node_now()) {
-            let value = serde_json::to_value(&memory).expect("a memory has only texts for keys");
-            changes.push(Kept::put(Subject::Txn, format!("{BIN}{vmid}"), SHAPE, value));
+            changes.push(put(*vmid, &memory));
         }
     }
     for (vmid, memory) in known.iter().filter(|(vmid, _)| scope.has(**vmid)) {
+        let here = actual.guests.get(vmid);
+        if let Some(rebound) = here.and_then(|here| memory.rebound(here)) {
+            changes.push(put(*vmid, &rebound));
+        }
         let is_over = match (actual.guests.get(vmid), desired.guests.get(vmid)) {
             (Some(here), Some(declared)) => {
                 let is_out = matches!(declared.state, WantedState::Present(_));
                 let is_silent = !plan.guests.iter().any(|planned| planned.guest.vmid == *vmid);
-                here.config.is_ok() && !memory.is_of(here) || is_out && is_silent
+                let is_another = here.config.is_ok() && !memory.is_of(here) && !is_in_bin(here);
+                is_another || is_out && is_silent
             }
             // Nobody manages it: what it was is kept for whoever does so again.
             (Some(_) | None, None) => false,
@@ -83,4 +89,9 @@ pub(super) async fn follow(
         context.append_if_room(Record::Kept(kept)).await?;
     }
     memories(context).await
+}
+
+fn put(vmid: VmId, memory: &BinMemory) -> Kept {
+    let value = serde_json::to_value(memory).expect("a memory has only texts for keys");
+    Kept::put(Subject::Txn, format!("{BIN}{vmid}"), SHAPE, value)
 }

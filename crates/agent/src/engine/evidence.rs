@@ -10,10 +10,10 @@ use evenkeel_core::action_registry::Proof;
 use evenkeel_core::actual::SnapshotPoint;
 use evenkeel_core::allocation::allocates_on;
 use evenkeel_core::final_backup::find_archive;
-use evenkeel_core::id::VmId;
+use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{
-    IdentityHash, OpState, Operation, StartedIntent, UnixSeconds, Upid,
+    IdentityHash, OpState, Operation, StartedIntent, UnixSeconds, Upid, VolumeId,
 };
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, ProofLists, Question, Search, Seen,
@@ -26,7 +26,8 @@ use super::error::Fatal;
 use super::final_backup::archives;
 use super::guest_look::GuestLook;
 use super::identity_proof::{TASKS_LISTED_MAX, read_tasks, unread_task};
-use super::volumes::volumes_of;
+use super::settle::nothing_names;
+use super::volumes::{is_listed, unnamed_after, volumes_of};
 use crate::journal::Details;
 use crate::observe::{has_quorum, observe_guest, observe_snapshots, observe_whole_snapshots};
 use crate::pve::error::{Error, ErrorClass};
@@ -42,6 +43,8 @@ pub(super) struct EvidenceReader {
     pub(super) look: Option<GuestLook>,
     /// How the task ended, in PVE's words.
     pub(super) exit: Option<ExitStatus>,
+    /// Volumes that had to stay named and that nothing named when it was last looked.
+    pub(super) unnamed: BTreeSet<VolumeId>,
     /// The time everything is reckoned by.
     clock: SettleClock,
 }
@@ -76,7 +79,8 @@ impl SettleClock {
 impl EvidenceReader {
     /// Nothing seen yet.
     pub(super) fn new(clock: SettleClock) -> Self {
-        Self { evidence: Evidence::default(), look: None, exit: None, clock }
+        let (look, exit, unnamed) = (None, None, BTreeSet::new());
+        Self { evidence: Evidence::default(), look, exit, unnamed, clock }
     }
 
     /// Answers one question.
@@ -119,6 +123,11 @@ impl EvidenceReader {
     /// Who the guest is as last read.
     pub(super) fn identity(&self) -> Option<IdentityHash> {
         self.look.as_ref().and_then(|look| identity(&look.guest).ok())
+    }
+
+    /// Why nobody knows what became of it, if that is because volumes are named by nothing any more.
+    pub(super) fn doubt(&self, guest: GuestId) -> Option<String> {
+        (!self.unnamed.is_empty()).then(|| nothing_names(guest, &self.unnamed))
     }
 
     fn seen<T>(&self, found: T) -> Seen<T> {
@@ -174,19 +183,44 @@ impl EvidenceReader {
                 let intent = &operation.intent;
                 let snapshots = snapshots(context, intent).await;
                 let archive = archive(context, operation, &params).await;
-                let lists = ProofLists { snapshots: snapshots.as_deref(), archive };
+                let volume = volume_listed(context, intent, &params).await;
+                let lists = ProofLists { snapshots: snapshots.as_deref(), archive, volume };
                 let found = postcondition(intent, &params, Some(&look.guest), lists);
+                let unnamed = unnamed_after(&context.client, intent, &look.guest).await;
                 self.look = Some(look);
-                found
+                let Ok(unnamed) = unnamed else {
+                    return Postcondition::Unreadable;
+                };
+                self.unnamed = unnamed;
+                if self.unnamed.is_empty() { found } else { Postcondition::VolumeUnnamed }
             }
             Err(error) if is_gone(&error) => {
                 let archive = archive(context, operation, &params).await;
-                let lists = ProofLists { snapshots: None, archive };
+                let volume = volume_listed(context, &operation.intent, &params).await;
+                let lists = ProofLists { snapshots: None, archive, volume };
                 postcondition(&operation.intent, &params, None, lists)
             }
             Err(_) => Postcondition::Unreadable,
         }
     }
+}
+
+/// Whether its storage still lists the volume that was to go, where the outcome is told by that. A token that may not see
+/// the guest's volumes is shown a list without them, which proves nothing.
+async fn volume_listed(
+    context: &EngineContext,
+    intent: &StartedIntent,
+    params: &BTreeMap<String, String>,
+) -> Option<bool> {
+    if intent.kind.row().proof != Proof::VolumeGone {
+        return None;
+    }
+    let vmid = intent.guest.vmid;
+    if is_listed(&context.client, vmid, params.get("volume")?).await.ok()? {
+        return Some(true);
+    }
+    let sees = context.client.may(&format!("/vms/{vmid}"), "VM.Config.Disk").await;
+    sees.ok().filter(|sees| *sees).map(|_| false)
 }
 
 /// The guest's snapshots, where the outcome is told by them; none if they cannot be read.

@@ -4,7 +4,7 @@
 //! parts can make one: a benign action takes the same way as all others.
 //!
 //! ```text
-//!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
+//!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes, lost ones? ─> Cleared
 //!              (of a guest that a hub declares: what of root's limits is used by now, create_bounds.rs)
 //!              (of a guest that shall be removed unsigned: what proves that, removals.rs)
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
@@ -18,7 +18,7 @@ pub(super) mod cleared;
 pub(super) mod make;
 pub(super) mod owed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenkeel_core::action_registry::ActionKind;
@@ -29,6 +29,7 @@ use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::{Job, Sharing, SourceLane};
+use evenkeel_core::named_volumes::kept_volumes;
 use evenkeel_core::new_guest::SourceContent;
 use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::{Action, Step};
@@ -40,7 +41,7 @@ use super::error::Fatal;
 use super::guest_look::GuestLook;
 use super::identity_proof::end_is_provable;
 use super::removals::RemovalProof;
-use super::volumes::{check_attached, volumes_before};
+use super::volumes::{check_attached, check_detached, volumes_before};
 use super::{EngineContext, backups, hub, moves};
 use crate::observe::observe_guest;
 use crate::pve::error::ErrorClass;
@@ -181,6 +182,7 @@ async fn clear_planned<'o>(
     let memories = backups::memories(context).await?;
     let memory = memories.get(&guest.vmid).cloned().unwrap_or_default();
     let making = context.making().await?.of(guest.vmid);
+    let never_ran = making.never_ran(guest);
     let proof = removal_proof(context, order, found.as_ref()).await?;
     let verdict = match (&proof, &found) {
         (Some(proof), Some(found)) => Some(proof.judge(context, found).await),
@@ -207,6 +209,12 @@ async fn clear_planned<'o>(
         let cleared = Cleared { for_hub: share, ..cleared };
         return Ok(Clearance { cleared, locks: None, counting });
     };
+    if action.step == Step::Start && never_ran {
+        make::check_raw_lines(&context.client, &order.desired).await.map_err(NotCleared::Held)?;
+    }
+    let (op, params) = (action.step.kind(), action.step.params());
+    check_detached(&context.client, &fresh, op, &params).await?;
+    let volumes_named = kept_volumes(op, &fresh, &params);
     let volumes_before = match &action.step {
         Step::SetConfig(write) => {
             let set = write.set.iter().map(|(key, text)| (*key, Some(text.as_str())));
@@ -237,8 +245,8 @@ async fn clear_planned<'o>(
     spend(context, order, &action).await?;
     let cleared = Cleared {
         guest,
-        kind: action.step.kind(),
-        params: action.step.params(),
+        kind: op,
+        params,
         reasons: action.reasons(),
         decision: allowed(&action.class.to_string(), &action.why),
         repeat,
@@ -251,6 +259,7 @@ async fn clear_planned<'o>(
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),
         volumes_before,
+        volumes_named,
         for_hub: share,
     };
     Ok(Clearance { cleared, locks: None, counting })
@@ -334,6 +343,7 @@ async fn clear_making(
         identity: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        volumes_named: BTreeSet::new(),
         for_hub: None,
     })
 }

@@ -66,7 +66,7 @@ pub use gate::cleared::Cleared;
 pub use hub::{AnchorState, AnchorWatch};
 pub use kept_warnings::{KeptWarning, heard_warnings, kept_warnings};
 pub(crate) use removals::RemovalReader;
-pub(crate) use volumes::volumes_of;
+pub(crate) use volumes::{loose_of, volumes_of};
 
 pub use evenkeel_core::approval::RaisedBy;
 pub use pending::{KeptItem, ReplacedItem};

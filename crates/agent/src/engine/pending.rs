@@ -26,6 +26,7 @@ use super::error::{EngineError, Fatal};
 use super::final_backup::{holds_backups, surroundings};
 use super::identity_proof::{end_is_provable, mark};
 use super::raise_again::{WaitingItem, renew_items};
+use super::volumes::check_removable;
 use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::ContentFilter;
@@ -208,6 +209,9 @@ pub(super) async fn draft(
     if now.as_ref() != Ok(wanted) {
         let why = "the guest changed while it was put down";
         return Err(Refusal::new(ReasonCode::Stale, why).into());
+    }
+    if wanted.op == ActionKind::DeleteVolume {
+        check_removable(&context.client, &guest, &wanted.params).await?;
     }
     let serial = Nonce::from_random(context.ambient.random().to_be_bytes())
         .map_err(|error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string()))?;

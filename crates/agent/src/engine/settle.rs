@@ -4,12 +4,13 @@
 //! one whose outcome was unknown at the last pass. It reads and journals; it has no way to send anything
 //! (invariants 4 and 13).
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use evenkeel_core::back_off::TryFailure;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpState, Operation, Upid};
+use evenkeel_core::id::{GuestId, GuestKind, OperationId};
+use evenkeel_core::operation::{OpEvent, OpState, Operation, Upid, VolumeId};
 use evenkeel_core::recover::{Evidence, FailReason, RecoveryDecision, WaitReason, decide};
 use tokio::time::Instant;
 
@@ -145,6 +146,7 @@ pub(super) async fn settle_seen(
                     }
                     None => None,
                 };
+                let event = event.map(|event| naming(event, &operation, &reader.unnamed));
                 let warning = warning(event.as_ref());
                 let Some(after) = journalled(context, operation, event).await? else {
                     reader.evidence = Evidence::default();
@@ -211,6 +213,31 @@ fn with_try(event: OpEvent, tried: Option<TryFailure>) -> OpEvent {
     } else {
         event
     }
+}
+
+/// What is not known because volumes are named by nothing any more says which.
+fn naming(event: OpEvent, operation: &Operation, unnamed: &BTreeSet<VolumeId>) -> OpEvent {
+    let doubts = matches!(event, OpEvent::Unknown { .. });
+    if doubts && !unnamed.is_empty() {
+        return OpEvent::Unknown { reason: nothing_names(operation.intent.guest, unnamed) };
+    }
+    event
+}
+
+/// What people are told of volumes that an act had to leave named and that nothing names now.
+pub(super) fn nothing_names(guest: GuestId, unnamed: &BTreeSet<VolumeId>) -> String {
+    let names: Vec<&str> = unnamed.iter().map(VolumeId::as_str).collect();
+    let tool = match guest.kind {
+        GuestKind::Lxc => "pct",
+        GuestKind::Qemu => "qm",
+    };
+    let names = names.join(", ");
+    tracing::error!(%guest, names, "nothing names volumes any more that the guest named before");
+    format!(
+        "nothing names {names} any more, which {guest} named before; its data was not freed: have its storage defined, then run \
+         `{tool} rescan --vmid {}` on the node",
+        guest.vmid
+    )
 }
 
 /// A lock file that could not be taken in time.

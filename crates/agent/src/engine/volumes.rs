@@ -1,15 +1,18 @@
-//! The volumes of a guest around an act that allocates or attaches one.
+//! The volumes of a guest around an act that allocates, attaches, detaches or removes one.
 //!
-//! The gate asks before the act, `evidence` after a lost answer. A volume is never allocated twice: what is there
-//! before is recorded, and a volume that hangs on nothing stops the act. And none is attached that its storage does not
-//! list as this guest's: Proxmox VE would take another guest's without a word.
+//! The gate asks before the act, `evidence` after it. A volume is never allocated twice: what is there before is recorded,
+//! and a volume that hangs on nothing stops the act. None is attached that its storage does not list as this guest's:
+//! Proxmox VE would take another guest's without a word. None is detached whose storage the node does not list: Proxmox
+//! VE would forget it. What snapshots name is read only where a volume would otherwise be called nobody's, or removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::actual::Guest;
+use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::actual::{Guest, PRESENT, SnapshotVolumes};
 use evenkeel_core::allocation::{allocates_on, attaches, loose_volumes};
 use evenkeel_core::id::{GuestId, IdError, VmId};
-use evenkeel_core::operation::{StorageName, VolumeId};
+use evenkeel_core::named_volumes::{leaving, storage_of, unnamed};
+use evenkeel_core::operation::{StartedIntent, StorageName, VolumeId};
 use evenkeel_core::plan::Action;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 
@@ -47,6 +50,29 @@ pub(crate) enum VolumesError {
          remove it, before another volume is allocated on its storage"
     )]
     Loose(VolumeId),
+    /// Which volumes snapshots name cannot be told.
+    #[error("the volumes that snapshots of {guest} name cannot be read: {error}")]
+    Snapshots {
+        /// Whose.
+        guest: GuestId,
+        /// Why.
+        #[source]
+        error: Error,
+    },
+    /// The node's storages cannot be listed.
+    #[error("the node's storages cannot be listed: {0}")]
+    Storages(#[source] Error),
+    /// One that would leave its slot is on a storage that the node does not list.
+    #[error(
+        "the node lists no storage {storage}: if {volume} left its slot now, Proxmox VE would forget it and nothing would \
+         name it any more; define the storage again, or let the token see it"
+    )]
+    Undefined {
+        /// Where.
+        storage: String,
+        /// Which.
+        volume: VolumeId,
+    },
     /// One that would be attached is not listed as this guest's.
     #[error("{storage} does not list {volume} as a volume of {guest}: it is not attached")]
     NotListed {
@@ -65,12 +91,14 @@ impl From<VolumesError> for NotCleared {
         match &error {
             VolumesError::Loose(_)
             | VolumesError::NotListed { .. }
-            | VolumesError::Unread { .. } => {
+            | VolumesError::Unread { .. }
+            | VolumesError::Undefined { .. } => {
                 Self::Held(Refusal::new(ReasonCode::Storage, error.to_string()))
             }
-            VolumesError::Name(_) | VolumesError::Unlisted { .. } => {
-                Self::Failed(error.to_string())
-            }
+            VolumesError::Name(_)
+            | VolumesError::Unlisted { .. }
+            | VolumesError::Snapshots { .. }
+            | VolumesError::Storages(_) => Self::Failed(error.to_string()),
         }
     }
 }
@@ -86,11 +114,119 @@ pub(super) async fn volumes_before(
         return Ok(None);
     }
     let volumes = volumes_of(client, guest.id.vmid, &storages).await?;
-    let loose = loose_volumes(guest, &volumes).next().cloned();
-    match loose {
+    match loose_of(client, guest, &volumes).await?.into_iter().next() {
         None => Ok(Some(volumes)),
         Some(loose) => Err(VolumesError::Loose(loose)),
     }
+}
+
+/// Those of a guest's volumes that nothing of it names. Who says so to people asks here: a snapshot's data hangs on
+/// nothing that its configuration shows.
+pub(crate) async fn loose_of(
+    client: &Client,
+    guest: &Guest,
+    volumes: &BTreeSet<VolumeId>,
+) -> Result<Vec<VolumeId>, VolumesError> {
+    if loose_volumes(guest, volumes, &SnapshotVolumes::none()).next().is_none() {
+        return Ok(Vec::new());
+    }
+    let snapshots = snapshot_volumes(client, guest.id).await;
+    let unread = |error| VolumesError::Snapshots { guest: guest.id, error };
+    Ok(loose_volumes(guest, volumes, &snapshots.map_err(unread)?).cloned().collect())
+}
+
+/// The volumes that a guest's snapshots name.
+async fn snapshot_volumes(client: &Client, guest: GuestId) -> Result<SnapshotVolumes, Error> {
+    let mut named = SnapshotVolumes::none();
+    for entry in client.snapshots(guest).await?.iter().filter(|entry| entry.name != PRESENT) {
+        let section = client.snapshot_config(guest, &entry.name).await?.values;
+        named.add(&entry.name, section.iter().map(|(key, text)| (key.as_str(), text.as_str())));
+    }
+    Ok(named)
+}
+
+/// Refuses an act that takes a volume out of its slot while the node does not list its storage.
+pub(super) async fn check_detached(
+    client: &Client,
+    guest: &Guest,
+    op: ActionKind,
+    params: &BTreeMap<String, String>,
+) -> Result<(), VolumesError> {
+    let leaving = leaving(op, guest, params);
+    if leaving.is_empty() {
+        return Ok(());
+    }
+    let listed = client.storages().await.map_err(VolumesError::Storages)?;
+    let is_listed = |storage: &str| listed.iter().any(|entry| entry.storage == storage);
+    for volume in leaving {
+        if let Some(storage) = storage_of(&volume).filter(|storage| !is_listed(storage)) {
+            return Err(VolumesError::Undefined { storage: storage.to_owned(), volume });
+        }
+    }
+    Ok(())
+}
+
+/// Volumes that an act had to leave named and that nothing names now.
+pub(super) async fn unnamed_after(
+    client: &Client,
+    intent: &StartedIntent,
+    guest: &Guest,
+) -> Result<BTreeSet<VolumeId>, Error> {
+    let Ok(config) = &guest.config else {
+        return Ok(BTreeSet::new());
+    };
+    let missing = unnamed(&intent.volumes_named, config, &SnapshotVolumes::none());
+    if missing.is_empty() {
+        return Ok(missing);
+    }
+    let snapshots = snapshot_volumes(client, guest.id).await?;
+    Ok(unnamed(&intent.volumes_named, config, &snapshots))
+}
+
+/// Refuses to have a volume removed whose end nobody could see, or which a snapshot names: Proxmox VE would keep its data
+/// and strike it out of the guest's file at most.
+pub(super) async fn check_removable(
+    client: &Client,
+    guest: &Guest,
+    params: &BTreeMap<String, String>,
+) -> Result<(), Refusal> {
+    let Some(volume) = params.get("volume") else {
+        return Err(Refusal::new(ReasonCode::Payload, "it names no volume"));
+    };
+    let storage = |why: String| Refusal::new(ReasonCode::Storage, why);
+    match is_listed(client, guest.id.vmid, volume).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let why =
+                format!("its storage does not list {volume}: nobody could see that it is gone");
+            return Err(storage(why));
+        }
+        Err(error) => return Err(storage(error.to_string())),
+    }
+    let unread = |error| VolumesError::Snapshots { guest: guest.id, error };
+    let snapshots = snapshot_volumes(client, guest.id).await.map_err(unread);
+    let snapshots =
+        snapshots.map_err(|error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string()))?;
+    match snapshots.snapshot_of(volume) {
+        None => Ok(()),
+        Some(name) => {
+            let why = format!(
+                "the snapshot `{name}` names {volume}: its data would stay; have the snapshot removed first"
+            );
+            Err(Refusal::new(ReasonCode::After, why))
+        }
+    }
+}
+
+/// Whether the storage of a volume lists it as this guest's.
+pub(super) async fn is_listed(
+    client: &Client,
+    vmid: VmId,
+    volume: &str,
+) -> Result<bool, VolumesError> {
+    let volume: VolumeId = volume.parse()?;
+    let storages = storage_of(&volume).map(str::to_owned).into_iter().collect();
+    Ok(volumes_of(client, vmid, &storages).await?.contains(&volume))
 }
 
 /// Refuses to attach what its storage does not list as this guest's.

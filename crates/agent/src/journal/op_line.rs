@@ -79,6 +79,8 @@ optional_fields! {
     clone_source: VmId,
     id_was_free: bool,
     volumes_before: BTreeSet<VolumeId>,
+    /// Of unsigned acts: what the guest must name after it. Left out if there is nothing.
+    volumes_named: BTreeSet<VolumeId>,
     identity: IdentityHash,
     /// Where a power action makes it another one.
     identity_after: IdentityHash,
@@ -176,6 +178,7 @@ fn put_intent<M: SerializeMap>(
         clone_source,
         id_was_free,
         volumes_before,
+        volumes_named,
         identity,
         identity_after,
         task_mark,
@@ -208,6 +211,7 @@ fn put_intent<M: SerializeMap>(
     line.put_some("clone_source", clone_source.as_ref())?;
     line.put("id_was_free", id_was_free)?;
     line.put_some("volumes_before", volumes_before.as_ref())?;
+    line.put_some("volumes_named", Some(volumes_named).filter(|named| !named.is_empty()))?;
     line.put_some("identity", identity.as_ref())?;
     line.put_some("identity_after", identity_after.as_ref())?;
     line.put_some("task_mark", task_mark.as_ref())?;
@@ -317,6 +321,7 @@ impl OpLine {
             clone_source: self.clone_source.take(),
             id_was_free: self.id_was_free.take().ok_or("`id_was_free` is missing")?,
             volumes_before: self.volumes_before.take(),
+            volumes_named: self.volumes_named.take().unwrap_or_default(),
             identity: self.identity.take(),
             identity_after: self.identity_after.take(),
             task_mark: self.task_mark.take(),

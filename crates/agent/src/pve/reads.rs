@@ -144,6 +144,16 @@ impl Client {
         self.call(HttpRequest::get(self.guest_path(guest, ["snapshot"]), Query::new())).await
     }
 
+    /// The configuration that a snapshot of a guest holds.
+    pub(crate) async fn snapshot_config(
+        &self,
+        guest: GuestId,
+        snapshot: &str,
+    ) -> Result<RawConfig, Error> {
+        let path = self.guest_path(guest, ["snapshot", snapshot, "config"]);
+        self.call(HttpRequest::get(path, Query::new())).await
+    }
+
     /// Whether a guest's volumes can do something.
     pub async fn has_feature(&self, guest: GuestId, feature: Feature) -> Result<bool, Error> {
         let word = match feature {

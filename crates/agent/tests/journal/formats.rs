@@ -63,6 +63,7 @@ fn making() -> StartedIntent {
         clone_source: None,
         id_was_free: true,
         volumes_before: Some(BTreeSet::new()),
+        volumes_named: BTreeSet::from(["local:vm-120-disk-0".parse().unwrap()]),
         identity: None,
         identity_after: None,
         task_mark: Some(TaskListMark {

@@ -27,6 +27,7 @@ pub(super) fn every_event() -> Vec<Record> {
         clone_source: Some(9000.try_into().unwrap()),
         id_was_free: true,
         volumes_before: Some(BTreeSet::from(["local:vm-1-disk-0".parse().unwrap()])),
+        volumes_named: BTreeSet::from(["local:vm-1-disk-1".parse().unwrap()]),
         identity_after: Some("cd".repeat(32).parse().unwrap()),
         task_mark: Some(TaskListMark {
             at: UnixSeconds(7),

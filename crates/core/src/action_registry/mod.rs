@@ -180,7 +180,8 @@ pub enum Proof {
     SnapshotGone,
     /// A storage lists the backup that carries the operation's mark.
     ArchiveListed,
-    /// No slot holds the volume.
+    /// No slot holds the volume, and its storage lists it no more. The slot alone proves nothing: where a snapshot names
+    /// the volume, a container's file only forgets it.
     VolumeGone,
     /// The guest is there, unlocked. Whose it is, only the task tells.
     GuestMade,

@@ -131,7 +131,7 @@ fn proof(proof: Proof) -> &'static str {
             "that the storage lists the backup, by the operation's mark in its notes"
         }
         Proof::SnapshotGone => "that the snapshot is no longer listed",
-        Proof::VolumeGone => "that no slot holds the volume",
+        Proof::VolumeGone => "that no slot holds the volume and its storage lists it no more",
         Proof::GuestMade => "its own task, and a guest without a lock under its number",
         Proof::NotRead => "",
     }

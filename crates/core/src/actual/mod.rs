@@ -5,6 +5,7 @@
 //! are all said, because absence of evidence is not evidence of absence.
 
 mod config;
+mod snapshot_volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub use config::{
     ConfigEntry, ConfigField, GuestConfig, UnknownWaits, ValueReading, WaitingChange,
 };
+pub use snapshot_volumes::SnapshotVolumes;
 
 use crate::id::{GuestId, GuestKind, NodeName, VmId};
 use crate::operation::UnixSeconds;

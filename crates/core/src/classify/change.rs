@@ -191,13 +191,25 @@ pub fn opens_the_host(config: &GuestConfig, declared: &BTreeSet<KeyRef>) -> Opti
         };
         let key = field.key.key();
         let runs_code = key.hazard == Hazard::Forbidden && key.declared == Declarable::RootOnly;
+        // Whoever may use a mapping hands its device or directory to a guest; a copy did not ask.
+        let is_mapped =
+            reading.value.as_property().is_some_and(|value| value.get("mapping").is_some());
         runs_code
-            || key.name == "hostpci"
+            || matches!(key.name, "hostpci" | "virtiofs")
+            || (key.name == "usb" && is_mapped)
             || opens_host(field.key, None, Some(&reading.value))
             || reading.value.as_property().is_some_and(is_host_path)
     };
     let opened = config.fields.iter().filter(|field| !declared.contains(&field.key)).find(opens);
     opened.map(|field| format!("it came with `{}`, which opens the host to it", field.key))
+}
+
+/// The same for the raw lines of a container's file, which no view of its keys shows. Lines about its own first process are
+/// harmless: Proxmox VE writes them by itself for a container that is made from an OCI image.
+pub fn opened_by_raw_line<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    let is_harmless = |name: &str| name.starts_with("lxc.init.") || name == "lxc.signal.halt";
+    let opens = names.into_iter().find(|name| !is_harmless(name))?;
+    Some(format!("it came with the raw line `{opens}`, which may open the host to it"))
 }
 
 fn is_odd(value: &Value) -> bool {
@@ -265,4 +277,61 @@ fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
         }
     }
     Judgement::new(ActionClass::Disruptive, format!("changes `{key}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actual::ConfigEntry;
+
+    fn opened(kind: GuestKind, key: &str, value: &str) -> Option<String> {
+        let entry = ConfigEntry {
+            key: key.to_owned(),
+            value: Some(value.to_owned()),
+            pending: None,
+            delete: 0,
+        };
+        opens_the_host(&GuestConfig::from_pending(kind, [entry]), &BTreeSet::new())
+    }
+
+    #[test]
+    fn y14_a_copy_that_brings_a_shared_directory_or_a_mapped_device_opens_the_host() {
+        for (key, value) in [
+            ("hostpci0", "mapping=gpu"),
+            ("virtiofs0", "dirid=home"),
+            ("virtiofs3", "home,cache=never"),
+            ("usb0", "mapping=dongle"),
+            ("usb1", "mapping=dongle,usb3=1"),
+            ("usb2", "host=1234:5678"),
+        ] {
+            let why = opened(GuestKind::Qemu, key, value);
+            assert!(why.is_some_and(|why| why.contains(key)), "{key}={value}");
+        }
+        for (key, value) in [("usb0", "spice"), ("net0", "virtio=02:00:00:00:00:01,bridge=vmbr0")] {
+            assert_eq!(opened(GuestKind::Qemu, key, value), None, "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn y14_what_is_declared_is_nothing_that_a_copy_brought() {
+        let key = crate::registry::find(GuestKind::Qemu, "virtiofs0").unwrap();
+        let entry = ConfigEntry {
+            key: "virtiofs0".to_owned(),
+            value: Some("dirid=home".to_owned()),
+            pending: None,
+            delete: 0,
+        };
+        let config = GuestConfig::from_pending(GuestKind::Qemu, [entry]);
+        assert_eq!(opens_the_host(&config, &[key].into()), None);
+    }
+
+    #[test]
+    fn y19_raw_lines_about_the_first_process_open_nothing() {
+        let image = ["lxc.init.uid", "lxc.init.cwd", "lxc.signal.halt"];
+        assert_eq!(opened_by_raw_line(image), None);
+        for name in ["lxc.mount.entry", "lxc.hook.pre-start", "lxc.signal.stop", "lxc.cap.drop"] {
+            let why = opened_by_raw_line(image.into_iter().chain([name]));
+            assert!(why.is_some_and(|why| why.contains(name)), "{name}");
+        }
+    }
 }

@@ -40,6 +40,18 @@ pub fn wants_source(guest: &DeclaredGuest) -> bool {
     }
 }
 
+/// Whether a guest may have come with raw lines in its file: a container that was copied or restored. No view of its keys
+/// shows them, so somebody must look before it runs for the first time.
+pub fn may_bring_raw_lines(guest: &DeclaredGuest) -> bool {
+    let WantedState::Present(spec) = &guest.state else { return false };
+    guest.id.kind == GuestKind::Lxc
+        && match &spec.source {
+            Some(GuestSource::Clone(_) | GuestSource::Backup { .. }) => true,
+            Some(GuestSource::Empty | GuestSource::Template(_) | GuestSource::Image { .. })
+            | None => false,
+        }
+}
+
 /// Where all volumes of a backup go: to the storage of the first declared one; a container of which none is declared goes
 /// where its root volume was.
 pub(super) fn backup_storage(

@@ -14,7 +14,7 @@ mod judge;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use brought::as_brought;
-pub use brought::{SourceContent, brought_volumes, wants_source};
+pub use brought::{SourceContent, brought_volumes, may_bring_raw_lines, wants_source};
 pub use judge::{MakeReading, SourceReading, StorageReading, judge_making, storages_used};
 
 use crate::action_registry::ActionKind;

@@ -156,6 +156,9 @@ pub struct StartedIntent {
     /// For a write that allocates without leaving a task: the guest's volumes just before it, so
     /// that after a lost answer the new one is found and not allocated again.
     pub volumes_before: Option<BTreeSet<VolumeId>>,
+    /// For an unsigned act: the volumes the guest names just before and must name after it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub volumes_named: BTreeSet<VolumeId>,
     /// The guest's identity just before, where there was a guest and it could be read.
     pub identity: Option<IdentityHash>,
     /// For a power action: the identity it has once everything that waits is applied, where that is another one. Proxmox
@@ -194,6 +197,7 @@ impl StartedIntent {
             clone_source: None,
             id_was_free: false,
             volumes_before: None,
+            volumes_named: BTreeSet::new(),
             identity: None,
             identity_after: None,
             task_mark: None,

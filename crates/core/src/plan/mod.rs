@@ -282,7 +282,7 @@ fn plan_guest(
     let is_in_bin = matches!(declared.state, WantedState::Bin(_));
     if let (true, Some(here), Some(memory), Some(life_s)) =
         (is_in_bin && planned.says_nothing(), here, memory, context.bin_life_s)
-        && memory.is_of(here)
+        && memory.is_exactly(here)
         && memory.is_over(life_s, context.now)
     {
         push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());

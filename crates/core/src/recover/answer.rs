@@ -50,6 +50,7 @@ fn after_write(found: Postcondition, late: bool) -> AnswerVerdict {
         | Postcondition::AnotherGuest
         | Postcondition::NotYet
         | Postcondition::Half
+        | Postcondition::VolumeUnnamed
         | Postcondition::Unreadable
             if !late =>
         {
@@ -59,6 +60,7 @@ fn after_write(found: Postcondition, late: bool) -> AnswerVerdict {
         Postcondition::AnotherGuest
         | Postcondition::NotYet
         | Postcondition::Half
+        | Postcondition::VolumeUnnamed
         | Postcondition::Unreadable => AnswerVerdict::Unknown,
     }
 }
@@ -71,6 +73,8 @@ fn after_refusal(kind: ActionKind, found: Postcondition) -> AnswerVerdict {
         | Postcondition::DoesNotHold
         | Postcondition::NotYet
         | Postcondition::Half => AnswerVerdict::Failed,
+        // Whatever was refused, something was done.
+        Postcondition::VolumeUnnamed => AnswerVerdict::Unknown,
         Postcondition::AnotherGuest | Postcondition::Unreadable => match kind.row().refusal {
             RefusalMeaning::NothingDone => AnswerVerdict::Failed,
             RefusalMeaning::PerhapsInPart => AnswerVerdict::Unknown,

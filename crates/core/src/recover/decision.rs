@@ -93,6 +93,7 @@ impl RecoveryDecision {
                 OutcomeDoubt::ForeignTask => "unknown, the task is another's",
                 OutcomeDoubt::OriginUnproven => "unknown, origin unproven",
                 OutcomeDoubt::AnotherGuest => "unknown, another guest",
+                OutcomeDoubt::VolumeUnnamed => "unknown, a volume is unnamed",
                 OutcomeDoubt::FactLate => "unknown, the fact is late",
                 OutcomeDoubt::SeveralVolumes => "unknown, several volumes",
                 OutcomeDoubt::StillUnknown => "unknown still",
@@ -197,6 +198,8 @@ pub enum OutcomeDoubt {
     OriginUnproven,
     /// Another guest has the number now.
     AnotherGuest,
+    /// A volume that was named before is named by nothing now.
+    VolumeUnnamed,
     /// The fact is still on its way after the deadline.
     FactLate,
     /// More than one new volume.
@@ -253,6 +256,7 @@ impl fmt::Display for OutcomeDoubt {
                 "the guest is as it should be, but nothing proves that this operation made it so"
             }
             Self::AnotherGuest => "another guest has the number now",
+            Self::VolumeUnnamed => "nothing names a volume any more that the guest named before",
             Self::FactLate => "the change is still on its way after the deadline",
             Self::SeveralVolumes => "more than one new volume could be this operation's",
             Self::StillUnknown => "nothing new has been seen",

@@ -110,6 +110,8 @@ pub enum Postcondition {
     Half,
     /// The number belongs to a guest of another identity.
     AnotherGuest,
+    /// A volume that had to stay named is named by nothing.
+    VolumeUnnamed,
     /// It could not be read.
     Unreadable,
 }

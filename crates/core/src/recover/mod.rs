@@ -81,6 +81,7 @@ enum Fact {
     NotYet,
     Half,
     AnotherGuest,
+    VolumeUnnamed,
 }
 
 impl Case<'_> {
@@ -114,6 +115,7 @@ impl Case<'_> {
             Fact::DoesNotHold => self.did_not_happen(FailReason::DidNotHappen, looked_at),
             Fact::NotYet => self.not_yet(sent_at.plus(LATE_FORK_SECONDS)),
             Fact::AnotherGuest => Ok(RecoveryDecision::Doubt(OutcomeDoubt::AnotherGuest)),
+            Fact::VolumeUnnamed => Ok(RecoveryDecision::Doubt(OutcomeDoubt::VolumeUnnamed)),
         }
     }
 
@@ -180,6 +182,7 @@ impl Case<'_> {
             // What was made is compared with what is declared by the next plan.
             Fact::Holds | Fact::Half => Ok(self.held_after(status)),
             Fact::AnotherGuest => Ok(RecoveryDecision::Doubt(OutcomeDoubt::AnotherGuest)),
+            Fact::VolumeUnnamed => Ok(RecoveryDecision::Doubt(OutcomeDoubt::VolumeUnnamed)),
             Fact::DoesNotHold if status == TaskFact::Failed => {
                 self.did_not_happen(FailReason::TaskFailed, looked_at)
             }
@@ -230,7 +233,12 @@ impl Case<'_> {
                 self.did_not_happen(FailReason::DidNotHappen, unlocked_at)
             }
             (
-                Fact::Holds | Fact::NotYet | Fact::Half | Fact::AnotherGuest | Fact::DoesNotHold,
+                Fact::Holds
+                | Fact::NotYet
+                | Fact::Half
+                | Fact::AnotherGuest
+                | Fact::VolumeUnnamed
+                | Fact::DoesNotHold,
                 Repeat::Convergent | Repeat::AtMostOnce { .. } | Repeat::OncePerMaking { .. },
             ) => Ok(RecoveryDecision::Doubt(OutcomeDoubt::StillUnknown)),
         }
@@ -276,6 +284,7 @@ impl Case<'_> {
         match found {
             Postcondition::Unreadable => Err(self.unreadable(Question::Postcondition)),
             Postcondition::AnotherGuest => Ok(Fact::AnotherGuest),
+            Postcondition::VolumeUnnamed => Ok(Fact::VolumeUnnamed),
             Postcondition::NotYet => Ok(Fact::NotYet),
             Postcondition::Half if kind.creates_guest() => Ok(Fact::Half),
             // The number is still taken, so "gone" is not true yet.

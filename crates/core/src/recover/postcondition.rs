@@ -25,6 +25,8 @@ pub struct ProofLists<'a> {
     pub snapshots: Option<&'a [SnapshotPoint]>,
     /// Whether a storage lists the backup with the operation's mark.
     pub archive: Option<bool>,
+    /// Whether its storage still lists the volume that was to go.
+    pub volume: Option<bool>,
 }
 
 /// Compares a guest, as it was just read, with what an operation with these parameters leaves behind. No guest
@@ -45,10 +47,20 @@ pub fn postcondition(
         };
     }
     let Some(guest) = guest else {
-        return if proof == Proof::NumberFree {
-            Postcondition::Holds
-        } else {
-            Postcondition::DoesNotHold
+        return match proof {
+            Proof::NumberFree => Postcondition::Holds,
+            Proof::VolumeGone => no_longer_listed(lists.volume),
+            Proof::Configuration
+            | Proof::VolumeSize
+            | Proof::VolumeOnStorage
+            | Proof::IsTemplate
+            | Proof::PowerState(_)
+            | Proof::SnapshotParent
+            | Proof::SnapshotListed
+            | Proof::SnapshotGone
+            | Proof::ArchiveListed
+            | Proof::GuestMade
+            | Proof::NotRead => Postcondition::DoesNotHold,
         };
     };
     match proof {
@@ -74,7 +86,11 @@ pub fn postcondition(
             listed(snapshots, |all| !all.iter().any(|point| is_it(point, params)))
         }
         Proof::GuestMade => made(guest, params),
-        Proof::VolumeGone => readable(guest, |config| volume_is_gone(config, params)),
+        Proof::VolumeGone => {
+            let struck_out = readable(guest, |config| is_struck_out(config, params));
+            let is_struck_out = struck_out == Postcondition::Holds;
+            if is_struck_out { no_longer_listed(lists.volume) } else { struck_out }
+        }
         // Told by the list alone, above.
         Proof::ArchiveListed => Postcondition::Unreadable,
         // Not executed yet, so nothing of them can be in flight: what cannot be compared is not known.
@@ -152,8 +168,17 @@ fn is_template(guest: &Guest) -> Postcondition {
     }
 }
 
+/// A container's file forgets a volume that a snapshot still names, and its data is whole: only its storage tells.
+fn no_longer_listed(volume: Option<bool>) -> Postcondition {
+    match volume {
+        Some(false) => Postcondition::Holds,
+        Some(true) => Postcondition::DoesNotHold,
+        None => Postcondition::Unreadable,
+    }
+}
+
 /// No slot holds it any more, in effect or waiting.
-fn volume_is_gone(config: &GuestConfig, params: &BTreeMap<String, String>) -> bool {
+fn is_struck_out(config: &GuestConfig, params: &BTreeMap<String, String>) -> bool {
     params.get("volume").is_some_and(|volume| !config.volumes().contains_key(volume))
 }
 

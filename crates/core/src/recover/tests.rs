@@ -106,12 +106,13 @@ const STATUSES: [TaskFact; 7] = [
     TaskFact::Unreadable,
 ];
 
-const FACTS: [Postcondition; 6] = [
+const FACTS: [Postcondition; 7] = [
     Postcondition::Holds,
     Postcondition::DoesNotHold,
     Postcondition::NotYet,
     Postcondition::Half,
     Postcondition::AnotherGuest,
+    Postcondition::VolumeUnnamed,
     Postcondition::Unreadable,
 ];
 

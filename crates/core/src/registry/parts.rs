@@ -77,7 +77,8 @@ pub(super) const LXC_NETWORK: Shape = Shape::new(&[
     flag("firewall"),
     part("gw", ValueFormat::Ip4),
     part("gw6", ValueFormat::Ip6),
-    flag("host-managed").releases(Releases::from(Release::V9_1)),
+    // Proxmox VE sets it by itself for a container that is made from an OCI image.
+    part("host-managed", ValueFormat::Bool).releases(Releases::from(Release::V9_1)).when_declared(),
     part("hwaddr", ValueFormat::Mac).when_declared(),
     part("ip", ValueFormat::Cidr4),
     part("ip6", ValueFormat::Cidr6),

@@ -43,17 +43,18 @@ pub(crate) struct BinFacts {
     ran: bool,
     onboot: Option<bool>,
     tags: BTreeSet<String>,
+    marks: BTreeSet<String>,
 }
 
 impl BinFacts {
     pub(crate) fn of(memory: BinMemory) -> Self {
-        let BinMemory { identity, since: _, ran, onboot, tags } = memory;
-        Self { identity: identity.0, ran, onboot, tags }
+        let BinMemory { identity, since: _, ran, onboot, tags, marks } = memory;
+        Self { identity: identity.0, ran, onboot, tags, marks }
     }
 
     fn memory(&self) -> BinMemory {
-        let Self { identity, ran, onboot, tags } = self.clone();
-        BinMemory { identity: IdentityHash(identity), since: NOW, ran, onboot, tags }
+        let Self { identity, ran, onboot, tags, marks } = self.clone();
+        BinMemory { identity: IdentityHash(identity), since: NOW, ran, onboot, tags, marks }
     }
 }
 

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use evenkeel_core::actual::SnapshotVolumes;
 use evenkeel_core::allocation::{allocates_on, attaches, loose_volumes};
 use evenkeel_core::approval::asked_params;
-use evenkeel_core::bin::{BinMemory, effective};
+use evenkeel_core::bin::{BinMemory, effective, is_in_bin};
 use evenkeel_core::classify::{
     ActIntent, ActionClass, Target, classify_remembering, leaving_unsaved,
 };
@@ -82,10 +83,12 @@ impl Eyes {
         let planned = planned.runnable().next()?;
         let mut journal = node.journal.clone();
         let known = look.context.bins.get(&number);
-        if let (WantedState::Bin(_), Some(here)) = (&declared.state, here)
-            && !known.is_some_and(|known| known.is_of(here))
-        {
-            let memory = BinMemory::of(here, NOW).map(BinFacts::of);
+        if let (WantedState::Bin(_), Some(here)) = (&declared.state, here) {
+            let memory = match known {
+                Some(known) if known.is_of(here) || is_in_bin(here) => known.rebound(here),
+                Some(_) | None => BinMemory::of(here, NOW),
+            };
+            let memory = memory.map(BinFacts::of);
             journal.bins.extend(memory.map(|facts| (number.get(), facts)));
         }
         let declared = effective(declared, here, known);
@@ -140,7 +143,7 @@ impl Eyes {
         let storages = allocates_on(action.step.kind(), here.id.kind, &action.step.params());
         let volumes: BTreeSet<VolumeId> =
             storages.iter().flat_map(|storage| self.listed(node, storage, number)).collect();
-        loose_volumes(here, &volumes).next().is_none().then_some(())
+        loose_volumes(here, &volumes, &SnapshotVolumes::none()).next().is_none().then_some(())
     }
 
     fn listed(self, node: &Node, storage: &str, number: u32) -> impl Iterator<Item = VolumeId> {

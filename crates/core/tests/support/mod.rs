@@ -12,7 +12,7 @@ use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, OperationId, VmId};
-use evenkeel_core::identity::identity;
+use evenkeel_core::identity::{identity, marks};
 use evenkeel_core::operation::{IdentityHash, UnixSeconds};
 use evenkeel_core::plan::{Action, GuestBusy, GuestPlan, MovedVolumes, Plan, PlanContext};
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -103,7 +103,8 @@ pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
 
 const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
 
-/// How a guest was before it was put into the bin; `another` means that another guest has its number now.
+/// How a guest was before it was put into the bin; `another` means that another guest has its number now,
+/// `changed` that the guest got another card or disk since.
 fn bin_memory(was: &str, guest: &Guest) -> BinMemory {
     let mut memory = BinMemory {
         identity: identity(guest).unwrap_or(IdentityHash([0; 32])),
@@ -111,13 +112,18 @@ fn bin_memory(was: &str, guest: &Guest) -> BinMemory {
         ran: false,
         onboot: None,
         tags: BTreeSet::new(),
+        marks: marks(guest),
     };
     let words: Vec<&str> = was.split_whitespace().collect();
     for (at, word) in words.iter().enumerate() {
         match *word {
             "running" => memory.ran = true,
             "onboot" => memory.onboot = Some(true),
-            "another" => memory.identity = IdentityHash([0; 32]),
+            "another" => {
+                memory.identity = IdentityHash([0; 32]);
+                memory.marks = ["mac 02:00:00:00:00:09".to_owned()].into();
+            }
+            "changed" => memory.identity = IdentityHash([0; 32]),
             "days" => memory.since = NOW.minus(words[at - 1].parse::<u64>().unwrap() * 86_400),
             _ => {}
         }

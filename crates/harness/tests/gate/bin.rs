@@ -120,3 +120,47 @@ async fn after_its_time_in_the_bin_a_destroy_is_asked_for_and_never_done_by_itse
     passes(&rig, PRESENT).await;
     assert_eq!((waits().await, looks(&rig)), (0, as_before()), "who takes it out ends the item");
 }
+
+/// Somebody gives it another card, or another disk, while it is in the bin.
+fn changes(rig: &Rig, key: &str, value: &str) {
+    let set = BTreeMap::from([(key.to_owned(), Some(value.to_owned()))]);
+    rig.node.with(|sim| sim.happen(Event::Edit { guest: guest(), set }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn y10_a_guest_that_changes_in_the_bin_comes_back_as_it_was_before() {
+    let card = "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:00:99,ip=dhcp,type=veth";
+    let disk = "local-lvm:vm-102-disk-9,mp=/more,size=1G";
+    for is_seen in [true, false] {
+        let rig = node().await;
+        passes(&rig, BINNED).await;
+        for (key, value) in [("net0", card), ("mp7", disk)] {
+            changes(&rig, key, value);
+            if is_seen {
+                passes(&rig, BINNED).await;
+            }
+        }
+        assert_eq!(looks(&rig), in_bin());
+        let lines = evenkeel_harness::script::journal(&rig).len();
+        if is_seen {
+            passes(&rig, BINNED).await;
+            let now = evenkeel_harness::script::journal(&rig).len();
+            assert_eq!(now, lines, "at rest nothing is written");
+        }
+        passes(&rig, PRESENT).await;
+        assert_eq!(looks(&rig), as_before(), "seen in the bin: {is_seen}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn y10_a_guest_that_changes_in_the_bin_is_in_there_since_it_was_put_aside() {
+    let rig = node().await;
+    passes(&rig, BINNED).await;
+    tokio::time::sleep(20 * DAY).await;
+    changes(&rig, "net0", "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:00:99,ip=dhcp,type=veth");
+    passes(&rig, BINNED).await;
+    tokio::time::sleep(11 * DAY).await;
+    passes(&rig, BINNED).await;
+    let waits = live(&rig, async |engine| engine.pending().await).await;
+    assert_eq!(waits.len(), 1, "its time is over");
+}

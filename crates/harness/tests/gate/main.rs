@@ -17,6 +17,7 @@ mod meanwhile;
 mod observed;
 mod odd_rows;
 mod on_request;
+mod removing;
 mod rotation;
 mod spelled;
 mod stolen;

@@ -88,9 +88,10 @@ fn save_memory(site: &mut Site<'_>, guest: GuestId, name: &str) -> Option<String
     let (storage, _) = split_volid(&first)?;
     let target = site.world.storages.get_mut(storage)?;
     let vmid = guest.vmid;
-    let made = match target.kind.keeps_files() {
-        true => format!("{vmid}/vm-{vmid}-state-{name}.raw"),
-        false => format!("vm-{vmid}-state-{name}"),
+    let made = if target.kind.keeps_files() {
+        format!("{vmid}/vm-{vmid}-state-{name}.raw")
+    } else {
+        format!("vm-{vmid}-state-{name}")
     };
     target.insert(&made, guest.kind, vmid, MEMORY_BYTES, "raw", now);
     Some(format!("{storage}:{made}"))

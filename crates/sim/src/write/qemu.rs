@@ -113,7 +113,8 @@ fn stage_delete(
         protected(format!("can't remove unused disk '{value}'"))?;
         // Of a storage that is not defined nobody can tell whose the volume is: only the key goes.
         if world.undefined_storage(&value).is_none() && config.is_in_a_snapshot(&value) {
-            let message = format!("unable to delete '{value}' - volume is still in use (snapshot?)");
+            let message =
+                format!("unable to delete '{value}' - volume is still in use (snapshot?)");
             return Err(ReplyFailure::Died(message));
         }
         config.active.remove(key);

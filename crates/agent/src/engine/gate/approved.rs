@@ -4,7 +4,7 @@
 //! locks stay with the caller until the decision is durable, so that no rotation happens in between, and no second act
 //! is judged by the same budget (invariants 3, 4, 12).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
@@ -15,7 +15,7 @@ use evenkeel_core::identity::identity;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::TemplateHold;
-use evenkeel_core::pve_call::PveCall;
+use evenkeel_core::pve_call::{PveCall, detached_volume};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{
     self, ApprovalDecision, Approved, Envelope, FoundGuest, PendingId, PendingItem, Statement,
@@ -36,6 +36,7 @@ use crate::engine::hub::{Anchoring, judge_history};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
 use crate::engine::raise_again;
+use crate::engine::volumes::check_removable;
 use crate::hub_link::memory;
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::error::{Error, ErrorClass};
@@ -165,6 +166,12 @@ async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook
             return refuse(ReasonCode::After, hold.to_string());
         }
     }
+    let params = &order.item.params;
+    let slot = params.get("slot").and_then(|slot| detached_volume(&fresh, slot));
+    // Another volume in the slot is refused below, whatever it is.
+    if order.item.op == ActionKind::DeleteVolume && slot.as_ref() == params.get("volume") {
+        check_removable(&context.client, &fresh, params).await?;
+    }
     if let Some(backup) = FinalBackup::signed(&order.item.params)? {
         check_left_out(context, &backup, &fresh).await?;
         check_room(context, &backup.storage, fresh.id).await?;
@@ -212,6 +219,7 @@ fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<
         identity_after: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        volumes_named: BTreeSet::new(),
         for_hub: None,
     })
 }

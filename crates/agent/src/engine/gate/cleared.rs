@@ -60,6 +60,8 @@ pub struct Cleared {
     pub(super) attempt: Option<AttemptHash>,
     pub(super) before: BTreeMap<String, String>,
     pub(super) volumes_before: Option<BTreeSet<VolumeId>>,
+    /// Of an unsigned act: the volumes that the guest must name after it.
+    pub(super) volumes_named: BTreeSet<VolumeId>,
     /// Of an act that takes room for a hub: what its guest takes then.
     pub(super) for_hub: Option<HubShare>,
 }
@@ -132,6 +134,7 @@ impl Cleared {
             clone_source: self.call.clone_source(),
             id_was_free: self.call.makes(),
             volumes_before: self.volumes_before.clone(),
+            volumes_named: self.volumes_named.clone(),
             identity: self.identity,
             identity_after: self.identity_after,
             task_mark: self.task_mark.clone(),
@@ -173,6 +176,7 @@ impl Cleared {
             attempt: None,
             before: BTreeMap::new(),
             volumes_before: None,
+            volumes_named: BTreeSet::new(),
             for_hub: None,
         }
     }

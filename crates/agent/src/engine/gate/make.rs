@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_core::classify::opened_by_raw_line;
 use evenkeel_core::compensation::SourceNow;
 use evenkeel_core::create_policy::BroughtVolume;
 use evenkeel_core::desired::{DeclaredGuest, GuestSource, VolumeContent, WantedState};
@@ -13,7 +14,7 @@ use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::new_guest::{
     MakeReading, NewGuest, SourceContent, SourceReading, StorageReading, brought_volumes,
-    judge_making, storages_used,
+    judge_making, may_bring_raw_lines, storages_used,
 };
 use evenkeel_core::operation::{SourceMark, StorageName, UnixSeconds, Upid, VolumeId};
 use evenkeel_core::quantity::Bytes;
@@ -29,7 +30,7 @@ use crate::observe::observe_guest;
 use crate::pve::error::{Error, ErrorClass};
 use crate::pve::list::{ListReading, UnreadRow};
 use crate::pve::site::{ListedVolume, StorageEntry};
-use crate::pve::{Client, ContentFilter, TaskFilter, TaskSource};
+use crate::pve::{Client, ConfigView, ContentFilter, TaskFilter, TaskSource};
 
 /// The node has just called a number free. What that is worth is known once the node was found to have quorum.
 pub(super) struct CalledFree {
@@ -72,6 +73,22 @@ pub(super) async fn may_make(
     let reading = MakeReading { number, tasks, volumes, storages, brought, source };
     judge_making(new, &reading)?;
     Ok(SourceNow::of(&reading.source).mark())
+}
+
+/// Refuses the first start of a container that came with raw lines which may open the host to it.
+pub(super) async fn check_raw_lines(
+    client: &Client,
+    declared: &DeclaredGuest,
+) -> Result<(), Refusal> {
+    if !may_bring_raw_lines(declared) {
+        return Ok(());
+    }
+    let read = client.config(declared.id, ConfigView::Current).await;
+    let lines = read.map_err(|error| unread("its raw lines", &error))?.lxc;
+    match opened_by_raw_line(lines.iter().map(|(name, _)| name.as_str())) {
+        None => Ok(()),
+        Some(why) => Err(Refusal::new(ReasonCode::Policy, format!("its first start waits: {why}"))),
+    }
 }
 
 async fn number(context: &EngineContext, vmid: VmId, called_free: bool) -> NumberUse {

@@ -10,6 +10,7 @@ use evenkeel_core::actual::Guest;
 use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::destroy::{Debt, Owed};
 use evenkeel_core::id::OperationId;
+use evenkeel_core::named_volumes::kept_volumes;
 use evenkeel_core::operation::Operation;
 use evenkeel_core::pve_call::{ConfigChange, PveCall};
 
@@ -18,6 +19,7 @@ use super::cleared::{Cleared, allowed};
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::identity_proof::{our_tasks, read_tasks};
+use crate::engine::volumes::check_detached;
 use crate::journal::{Kept, Record, Subject};
 use crate::observe::observe_guest;
 
@@ -95,7 +97,11 @@ pub(super) async fn clear(
     let fresh = fresh.map_err(|error| NotCleared::Failed(error.to_string()))?;
     let tasks = read_tasks(context).await.map_err(NotCleared::Held)?;
     match Owed::to(&fresh, &owing.operation, debt, &tasks, &our_tasks(context).await?) {
-        Owed::Now => cleared(&owing, &fresh),
+        Owed::Now => {
+            let cleared = cleared(&owing, &fresh)?;
+            check_detached(&context.client, &fresh, cleared.kind, &cleared.params).await?;
+            Ok(cleared)
+        }
         Owed::Later(refusal) => Err(NotCleared::Held(refusal)),
         Owed::Nothing => {
             note_given_back(context, op, debt).await?;
@@ -121,6 +127,7 @@ fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
         }
     };
     Ok(Cleared {
+        volumes_named: kept_volumes(owing.kind(), fresh, &params),
         params,
         reasons: vec![reason],
         decision: allowed("benign", ""),

@@ -26,7 +26,7 @@ fn proved(kind: ActionKind, params: &[(&str, &str)], guest: &Guest) -> Postcondi
     let operation = operation(kind, guest.id.kind);
     let params: BTreeMap<String, String> =
         params.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-    let lists = ProofLists { snapshots: None, archive: None };
+    let lists = ProofLists::default();
     postcondition(&operation.intent, &params, Some(guest), lists)
 }
 
@@ -115,8 +115,53 @@ fn y13_a_rollback_that_starts_the_machine_is_proved_by_its_running_too() {
         let params = params.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
         let found = Guest { power, ..guest(GuestKind::Qemu, false, &[]) };
         let snapshots = Some(std::slice::from_ref(&present));
-        let lists = ProofLists { snapshots, archive: None };
+        let lists = ProofLists { snapshots, ..ProofLists::default() };
         let judged = postcondition(&operation.intent, &params, Some(&found), lists);
         assert_eq!(judged, proof, "start={start}, {power:?}");
+    }
+}
+
+#[test]
+fn y07_a_volume_is_removed_once_its_storage_lists_it_no_more() {
+    let volume = "tank:vm-101-disk-1";
+    let params = [("slot", "unused0"), ("volume", volume)];
+    let params: BTreeMap<String, String> =
+        params.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+    for kind in GuestKind::ALL {
+        let operation = operation(ActionKind::DeleteVolume, kind);
+        let proof = |guest: Option<&Guest>, volume: Option<bool>| {
+            let lists = ProofLists { volume, ..ProofLists::default() };
+            postcondition(&operation.intent, &params, guest, lists)
+        };
+        let held = guest(kind, false, &[("unused0", volume)]);
+        let struck = guest(kind, false, &[]);
+        for listed in [None, Some(true), Some(false)] {
+            assert_eq!(proof(Some(&held), listed), Postcondition::DoesNotHold, "{kind}");
+        }
+        // Its file has forgotten it, and the guest may be gone: neither says that the data is.
+        for seen in [Some(&struck), None] {
+            assert_eq!(proof(seen, Some(true)), Postcondition::DoesNotHold, "{kind}");
+            assert_eq!(proof(seen, None), Postcondition::Unreadable, "{kind}");
+            assert_eq!(proof(seen, Some(false)), Postcondition::Holds, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn y05_an_act_after_which_nothing_names_a_volume_is_never_closed_by_itself() {
+    for (kind, operation) in every_operation().into_iter().map(|op| (op.intent.kind, op)) {
+        let late = SENT.plus(LATE_FORK_SECONDS + POSTCONDITION_DEADLINE_SECONDS + 10);
+        let evidence = Evidence {
+            task: Some(Seen { at: late, found: TaskFact::Succeeded }),
+            search: Some(Seen { at: late, found: Search::None }),
+            lock: Some(Seen { at: late, found: Lock::Free }),
+            postcondition: Some(Seen { at: late, found: Postcondition::VolumeUnnamed }),
+            number: Some(Seen { at: late, found: NumberUse::Taken }),
+            volumes: Some(Seen { at: late, found: NewVolumes::None }),
+        };
+        let decided = decide(&operation, &evidence, late);
+        let sent = operation.furthest == OpPhase::Act;
+        let doubts = matches!(decided, RecoveryDecision::Doubt(_));
+        assert!(doubts || !sent, "{kind}: {decided:?}");
     }
 }
