@@ -16,8 +16,8 @@ use super::record::{self, Body, NotUnderstood};
 const FORMAT_NAME: &str = "evenkeel/journal/v";
 
 /// The format that is written: the lines and the rules for reading them. It rises with every field and every type that
-/// a line gets, so that an older program stops at the first line and says why. 1 was written up to version 0.1.
-pub(super) const FORMAT: u32 = 2;
+/// a line gets, so that an older program stops at the first line and says why. 1 was written up to version 0.1, 2 by 0.2.
+pub(super) const FORMAT: u32 = 3;
 
 /// A segment being written, before it is whole and gets its name.
 pub(super) const NEW: &str = ".new";

@@ -233,9 +233,9 @@ fn j21_a_newer_format_or_record_type_stops_the_start_and_nothing_is_cut() {
     let lines = lines(&disk, FIRST);
     let last = lines.len() - 1;
     for (at, from, to) in [
-        (0, "journal/v2", "journal/v3"),
-        (0, "journal/v2", "journal/v0"),
-        (0, "journal/v2", "journal/two"),
+        (0, "journal/v3", "journal/v4"),
+        (0, "journal/v3", "journal/v0"),
+        (0, "journal/v3", "journal/two"),
         (last, "\"type\":\"note\"", "\"type\":\"novel\""),
         (last, "\"what\":", "\"whatever\":"),
         (last, "\"type\":\"note\"", "\"type\":\"snapshot\""),

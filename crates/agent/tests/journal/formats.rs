@@ -24,7 +24,7 @@ use super::support::{
 };
 
 /// The format that is written today.
-const NEWEST: &str = "v2";
+const NEWEST: &str = "v3";
 
 /// Two segments of which the newest has lines behind its snapshot, whatever the records of a format are.
 const LIMITS: JournalLimits = JournalLimits { segment_bytes: 6_000, ..SMALL };
@@ -129,6 +129,16 @@ fn every_line() -> Vec<Record> {
     records
 }
 
+/// The same line as it was before a `started` told which volumes must stay named.
+fn as_before_3(mut record: Record) -> Record {
+    if let Record::Op(entry) = &mut record
+        && let OpEvent::Started(intent) = &mut entry.record.event
+    {
+        intent.volumes_named.clear();
+    }
+    record
+}
+
 fn written_today() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     let mut journal = open_with(&disk, LIMITS).unwrap();
@@ -140,7 +150,7 @@ fn written_today() -> SimulatedDisk {
 
 #[test]
 fn every_format_that_was_ever_written_is_read_and_gone_on_from() {
-    for format in ["v1-early", "v1", "v2"] {
+    for format in ["v1-early", "v1", "v2", "v3"] {
         let disk = fixture(format);
         let before = files(&disk);
         verify::verify(&disk).unwrap();
@@ -157,7 +167,7 @@ fn every_format_that_was_ever_written_is_read_and_gone_on_from() {
         let after = files(&disk);
         let (newest, bytes) = after.last().unwrap();
         let first = str::from_utf8(bytes).unwrap().lines().next().unwrap();
-        assert!(first.starts_with("{\"format\":\"evenkeel/journal/v2\""), "{format}: {first}");
+        assert!(first.starts_with("{\"format\":\"evenkeel/journal/v3\""), "{format}: {first}");
         for (name, bytes) in before.iter().filter(|(name, _)| name != newest) {
             assert!(
                 after.contains(&(name.clone(), bytes.clone())),
@@ -172,21 +182,22 @@ fn every_format_that_was_ever_written_is_read_and_gone_on_from() {
 
 #[test]
 fn what_was_written_is_what_is_read_whatever_the_format() {
-    for format in ["v1", "v2"] {
+    let older: Vec<Record> = every_line().into_iter().map(as_before_3).collect();
+    for (format, lines) in [("v1", older.clone()), ("v2", older), ("v3", every_line())] {
         let journal = open(&fixture(format)).unwrap();
-        assert_eq!(journal.state().compacted(), fold(&every_line()).compacted(), "{format}");
+        assert_eq!(journal.state().compacted(), fold(&lines).compacted(), "{format}");
     }
 }
 
 #[test]
 fn an_older_agent_on_a_newer_journal_refuses_in_words_and_changes_nothing() {
     // As a version of the year after next may write it: other fields, but the first one and the seal are the same.
-    let summed = "{\"format\":\"evenkeel/journal/v3\",\"shard\":7,\"prev\":\"".to_owned()
+    let summed = "{\"format\":\"evenkeel/journal/v4\",\"shard\":7,\"prev\":\"".to_owned()
         + &"0".repeat(64)
         + "\"";
     let sum = IdentityHash(Sha256::digest(summed.as_bytes()).into());
     let first = format!("{summed},\"sum\":\"{sum}\"}}\n");
-    let disk = fixture("v2");
+    let disk = fixture("v3");
     let newest = files(&disk).pop().unwrap().0;
     let next = newest.replace('3', "4");
     assert_ne!(next, newest);
@@ -195,8 +206,8 @@ fn an_older_agent_on_a_newer_journal_refuses_in_words_and_changes_nothing() {
     let told =
         [open(&disk).expect_err("it is refused"), verify::verify(&disk).expect_err("here too")];
     for error in told {
-        assert!(matches!(error, JournalError::Newer { found: 3, known: 2, .. }), "{error:?}");
-        let sentence = "was written by a newer evenkeel: it has format 3, and this version reads up to 2. Nothing was \
+        assert!(matches!(error, JournalError::Newer { found: 4, known: 3, .. }), "{error:?}");
+        let sentence = "was written by a newer evenkeel: it has format 4, and this version reads up to 3. Nothing was \
                         changed; install that version again";
         assert_eq!(error.to_string(), format!("{next} {sentence}"));
     }
