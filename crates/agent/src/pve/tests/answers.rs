@@ -106,8 +106,15 @@ proptest! {
         body in body(),
     ) {
         let answer = HttpAnswer { status, reason, date, body };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        for (name, call) in reads().into_iter().chain(writes()) {
+        // A read that fails in passing is asked again after a pause, which is not waited for here.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let is_in_passing = (595..=599).contains(&status);
+        let reads = reads().into_iter().map(|call| (call, if is_in_passing { 3 } else { 1 }));
+        for ((name, call), times) in reads.chain(writes().into_iter().map(|call| (call, 1))) {
             let exchange = Always::new(ExchangeOutcome::Answered(answer.clone()));
             match runtime.block_on(call(client(exchange.clone()))) {
                 Ok(_) => prop_assert!((200..300).contains(&status), "{}", name),
@@ -117,7 +124,7 @@ proptest! {
                     prop_assert!(!steers, "{}", error);
                 }
             }
-            prop_assert_eq!(exchange.lines().len(), 1, "{} is sent once", name);
+            prop_assert_eq!(exchange.lines().len(), times, "{} is sent as often", name);
         }
     }
 }

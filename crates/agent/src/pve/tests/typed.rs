@@ -260,7 +260,7 @@ async fn y03_y17_a_volume_without_a_size_has_none_and_an_odd_one_spoils_no_other
         {"volid":"a:2","size":null},{"volid":"a:3","size":-1},{"volid":"a:4","size":"7"},
         {"volid":"a:5","vmid":"x"},{"size":1}
     ]}"#;
-    let storage = "a".parse().unwrap();
+    let storage = "local".parse().unwrap();
     let listed = answering(200, body).volumes(&storage, &ContentFilter::All).await.unwrap();
     let sizes: Vec<_> = listed.rows.iter().map(|volume| volume.size_bytes).collect();
     assert_eq!(sizes, [None, None, None, Some(7)]);
