@@ -129,12 +129,16 @@ fn every_line() -> Vec<Record> {
     records
 }
 
-/// The same line as it was before a `started` told which volumes must stay named.
+/// The same line as it was before a `started` told which volumes must stay named, and which rows of the task list could
+/// not be read.
 fn as_before_3(mut record: Record) -> Record {
     if let Record::Op(entry) = &mut record
         && let OpEvent::Started(intent) = &mut entry.record.event
     {
         intent.volumes_named.clear();
+        if let Some(mark) = &mut intent.task_mark {
+            mark.unread.clear();
+        }
     }
     record
 }
