@@ -13,7 +13,7 @@ use crate::action_registry::{ActionKind, FilledFrom};
 use crate::actual::{Guest, PRESENT, Snapshot, SnapshotPoint};
 use crate::classify::{self, ActionClass, Target, classify, never_written};
 use crate::destroy::Destroy;
-use crate::final_backup::{self, GuestSurroundings, is_listed_in_old_form, left_out};
+use crate::final_backup::{self, BackupContext, is_listed_in_old_form, left_out};
 use crate::id::GuestId;
 use crate::identity_proof::identity_and_digest;
 use crate::operation::{Provenance, UnixSeconds};
@@ -67,13 +67,13 @@ impl WantedItem {
     }
 
     /// Whether what it says depends on what no configuration tells: snapshots, and what the node excludes from backups.
-    pub fn needs_surroundings(&self) -> bool {
+    pub fn needs_backup_context(&self) -> bool {
         saves_first(&self.params)
     }
 
     /// The same, knowing that: a final backup leaves it out.
     #[must_use]
-    pub fn with_surroundings(mut self, guest: &Guest, around: &GuestSurroundings) -> Self {
+    pub fn with_backup_context(mut self, guest: &Guest, around: &BackupContext) -> Self {
         list_left_out(&mut self.params, guest, around);
         self
     }
@@ -91,7 +91,7 @@ pub fn saves_first(params: &BTreeMap<String, String>) -> bool {
 }
 
 /// Spells out what the final backup leaves out, where there is one. What is read wins over what somebody gave.
-fn list_left_out(params: &mut BTreeMap<String, String>, guest: &Guest, around: &GuestSurroundings) {
+fn list_left_out(params: &mut BTreeMap<String, String>, guest: &Guest, around: &BackupContext) {
     let left = if saves_first(params) { left_out(guest, around) } else { BTreeSet::new() };
     if let Some(text) = params.get_mut(final_backup::NOT_IN_BACKUP) {
         *text = left.into_iter().collect::<Vec<_>>().join(",");
@@ -210,7 +210,7 @@ pub fn approved_item<T>(
 pub fn requested_item(
     op: ActionKind,
     guest: &Guest,
-    around: &GuestSurroundings,
+    around: &BackupContext,
     given: BTreeMap<String, String>,
 ) -> Result<WantedItem, Refusal> {
     let params = requested_params(op, guest, around, given)?;
@@ -243,7 +243,7 @@ pub fn asked_params(
         let what = needed.to_uppercase();
         return payload(format!("{op} needs {needed}={what}"));
     }
-    let around = GuestSurroundings { snapshots: snapshots.to_vec(), ..Default::default() };
+    let around = BackupContext { snapshots: snapshots.to_vec(), ..Default::default() };
     let params = requested_params(op, guest, &around, given)?;
     let name = params.get("snapname");
     if let Some(taken) = snapshots.iter().find(|point| Some(&point.name) == name) {
@@ -263,7 +263,7 @@ pub fn asked_params(
 fn requested_params(
     op: ActionKind,
     guest: &Guest,
-    around: &GuestSurroundings,
+    around: &BackupContext,
     given: BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, Refusal> {
     if let Some(why) = op.not_requestable() {

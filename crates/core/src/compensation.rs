@@ -1,7 +1,8 @@
 //! Whether a guest that we made may be removed without a signature: what a failed making of ours left half way, or a
 //! guest that was declared scratch.
 //!
-//! One function judges, [`may_remove`], over what was read just now. The planner asks for its early answer, the lane on a
+//! One function judges, [`may_remove`], over what was read just now. A DELETE takes more than the guest, so it asks last
+//! whether others have given the number anything (`surroundings`). The planner asks for its early answer, the lane on a
 //! fresh read, and again directly before the DELETE leaves. Our own journal says that there is something to ask about
 //! (invariant 11); everything here can only refuse. What is unreadable or unknown refuses (invariants 10 and 14).
 
@@ -15,6 +16,7 @@ use crate::new_guest::SourceReading;
 use crate::operation::{MadeGuest, MadeStage, Provenance, SourceMark, Upid};
 use crate::reason::{ReasonCode, Refusal};
 use crate::registry::Hazard;
+use crate::surroundings::GuestSurroundings;
 use crate::value::print;
 use crate::vmid_ranges::VmidRanges;
 
@@ -101,13 +103,40 @@ pub struct RemovalEvidence<'a> {
     pub scratch_vmids: &'a VmidRanges,
 }
 
+/// A guest that is ours to remove by everything but its surroundings, which are read only of such a guest.
+#[derive(Debug)]
+#[must_use = "what others have given its number is still to be asked"]
+pub struct OursToRemove<'a> {
+    made: &'a MadeGuest,
+}
+
+impl OursToRemove<'_> {
+    /// Whether it may go although nobody signed: nobody has given its number anything that would go with it.
+    pub fn may_go(self, around: &GuestSurroundings) -> RemovalVerdict {
+        around.allow_unsigned(self.made.around)
+    }
+}
+
 /// Whether the guest may be removed unsigned; otherwise why not.
-pub fn may_remove(ground: RemovalGround, evidence: &RemovalEvidence<'_>) -> RemovalVerdict {
+pub fn may_remove(
+    ground: RemovalGround,
+    evidence: &RemovalEvidence<'_>,
+    around: &GuestSurroundings,
+) -> RemovalVerdict {
+    is_ours_to_remove(ground, evidence)?.may_go(around)
+}
+
+/// Whether the guest is ours to remove, as far as it, its tasks and its source tell.
+pub fn is_ours_to_remove<'a>(
+    ground: RemovalGround,
+    evidence: &RemovalEvidence<'a>,
+) -> Result<OursToRemove<'a>, Refusal> {
     let config = is_untouched(evidence)?;
     match ground {
-        RemovalGround::HalfMade => half_made(config, evidence),
-        RemovalGround::Scratch => scratch(config, evidence),
+        RemovalGround::HalfMade => half_made(config, evidence)?,
+        RemovalGround::Scratch => scratch(config, evidence)?,
     }
+    Ok(OursToRemove { made: evidence.made })
 }
 
 /// What both grounds ask: nobody holds the guest, and nothing of it is beside what its making made.

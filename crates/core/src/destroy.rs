@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::action_registry::ActionKind;
 use crate::actual::{Guest, GuestConfig, Power};
 use crate::classify::{ActIntent, ActionClass, Target, classify};
-use crate::final_backup::{FinalBackup, GuestSurroundings, left_out};
+use crate::final_backup::{BackupContext, FinalBackup, left_out};
 use crate::id::GuestKind;
 use crate::identity::identity;
 use crate::identity_proof::{ListedTask, TaskReading};
@@ -47,7 +47,7 @@ impl Destroy {
     /// come on top.
     #[must_use]
     pub fn saved_to(self, storage: Option<StorageName>, guest: &Guest) -> Self {
-        let not_in_backup = left_out(guest, &GuestSurroundings::default());
+        let not_in_backup = left_out(guest, &BackupContext::default());
         let saved = |storage| FinalBackup { storage, not_in_backup };
         Self { final_backup: storage.map(saved), ..self }
     }

@@ -26,7 +26,7 @@ pub const NOT_IN_BACKUP: &str = "not_in_backup";
 
 /// What is read of a guest beside its configuration: a backup of it holds none of this.
 #[derive(Debug, Clone, Default)]
-pub struct GuestSurroundings {
+pub struct BackupContext {
     /// Its snapshots.
     pub snapshots: Vec<SnapshotPoint>,
     /// What its node leaves out of every container's backup.
@@ -71,7 +71,7 @@ impl FinalBackup {
     }
 
     /// Whether it leaves out of this guest what was signed for, no more and no less.
-    pub fn check(&self, fresh: &Guest, around: &GuestSurroundings) -> Result<(), Refusal> {
+    pub fn check(&self, fresh: &Guest, around: &BackupContext) -> Result<(), Refusal> {
         let now = left_out(fresh, around);
         if now == self.not_in_backup {
             return Ok(());
@@ -106,7 +106,7 @@ pub fn is_listed_in_old_form(kind: GuestKind, params: &BTreeMap<String, String>)
 
 /// What no backup of the guest holds although it is lost with it: volumes that are left out where they are, detached
 /// ones, snapshots, and of a container the paths that are never saved. A key nobody knows may name a volume.
-pub fn left_out(guest: &Guest, around: &GuestSurroundings) -> BTreeSet<String> {
+pub fn left_out(guest: &Guest, around: &BackupContext) -> BTreeSet<String> {
     let mut left: BTreeSet<String> = around
         .snapshots
         .iter()
@@ -259,7 +259,7 @@ mod tests {
         )
     }
 
-    fn around(snapshots: &[&str], excluded: Option<&str>) -> GuestSurroundings {
+    fn around(snapshots: &[&str], excluded: Option<&str>) -> BackupContext {
         let point = |name: &&str| SnapshotPoint {
             name: (*name).to_owned(),
             taken_at: None,
@@ -267,7 +267,7 @@ mod tests {
             with_memory: false,
         };
         let excluded = ExcludedPaths::read(excluded);
-        GuestSurroundings { snapshots: snapshots.iter().map(point).collect(), excluded }
+        BackupContext { snapshots: snapshots.iter().map(point).collect(), excluded }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::action_registry::{ActionKind, LossRule};
 use crate::actual::{Guest, PRESENT, SnapshotPoint};
 use crate::sign::Loss;
+use crate::surroundings::GuestSurroundings;
 
 /// Everything an act with these parameters would destroy of a guest as it is now.
 pub fn losses(
@@ -15,11 +16,16 @@ pub fn losses(
     params: &BTreeMap<String, String>,
     guest: &Guest,
     snapshots: Option<&[SnapshotPoint]>,
+    around: Option<&GuestSurroundings>,
 ) -> Vec<Loss> {
     match op.row().loss {
         LossRule::WholeGuest => {
             let mut lost = volumes(guest);
             lost.extend(all_snapshots(snapshots));
+            match around {
+                Some(around) => lost.extend(around.losses(is_purged(params))),
+                None => lost.push(unknown(UNREAD_AROUND.to_owned())),
+            }
             lost
         }
         LossRule::SinceSnapshot => {
@@ -49,6 +55,19 @@ pub fn losses(
         // Which part of a write destroys is in its parameters, shown beside this.
         LossRule::AsParameters => Vec::new(),
     }
+}
+
+/// What a DELETE takes beside the guest, where nobody looked.
+const UNREAD_AROUND: &str = "firewall, roles and pool of its number; which is not known";
+
+/// Whether jobs and HA forget the guest too.
+pub fn is_purged(params: &BTreeMap<String, String>) -> bool {
+    params.get("purge").map(String::as_str) == Some("1")
+}
+
+/// Whether an act takes what is kept under the guest's number.
+pub fn takes_surroundings(op: ActionKind) -> bool {
+    op.row().loss == LossRule::WholeGuest
 }
 
 fn volumes(guest: &Guest) -> Vec<Loss> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::approval::{ItemReview, RaisedBy, requested_item};
-use evenkeel_core::final_backup::GuestSurroundings;
+use evenkeel_core::final_backup::BackupContext;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::{Fingerprint, HostBinding, LastBackup, Nonce, PendingItem, TrustVersion};
@@ -25,7 +25,7 @@ fn is_over(guest: &str, listed: impl FnOnce(&str) -> String) -> bool {
     Arc::make_mut(found.config.as_mut().unwrap()).digest = "1".repeat(40);
     let found = &*found;
     let given = BTreeMap::from([("final_backup".to_owned(), "store".to_owned())]);
-    let around = GuestSurroundings::default();
+    let around = BackupContext::default();
     let wanted = requested_item(ActionKind::Destroy, found, &around, given).unwrap();
     let mut params = wanted.params.clone();
     let left = listed(&params["not_in_backup"]);

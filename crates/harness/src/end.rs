@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
 use crate::faults::FaultMaker;
+use crate::leftovers::clear_around;
 use crate::newcomers::clear;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait};
 use crate::scene::{Wish, loose, second_slot};
@@ -230,6 +231,9 @@ impl SeedRun {
         self.faults.let_rest();
         self.faults.mend_guests(&self.rig.node);
         self.give_all_rights();
+        for guest in &self.leftovers.guests {
+            clear_around(&self.rig.node, *guest);
+        }
         self.rig.wire.set_down(false);
         self.rig.wire.panic_once(PanicPoint::Never);
         self.rig.wire.twin_once(TwinRequest::Never);

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::id::GuestId;
-use evenkeel_sim::{BackupFile, Config, Effect, Fault, InProcess, SimRequest, TOKENS};
+use evenkeel_sim::{
+    BackupFile, Config, Effect, Event, Fault, InProcess, NumberThing, SimRequest, TOKENS,
+};
 
 use crate::dice::Dice;
 use crate::rig::Rig;
@@ -90,7 +92,8 @@ impl Leftovers {
         }
         let guest = *self.dice.pick(&self.guests);
         let dice = &mut self.dice;
-        let (method, path, form): (&str, &str, &[(&str, &str)]) = match dice.below(12) {
+        let (method, path, form): (&str, &str, &[(&str, &str)]) = match dice.below(15) {
+            12..=14 => return Some(surround(node, dice, guest)),
             0..=4 => return Some(fail(node, dice.percent(80))),
             5 | 6 => ("POST", "/status/start", &[]),
             7 => ("POST", "/status/stop", &[]),
@@ -118,8 +121,26 @@ fn first_wish(archive: &str, is_scratch: bool) -> Wish {
     wish
 }
 
+/// Somebody gives the number something that is kept beside guests, or takes it away again.
+fn surround(node: &InProcess, dice: &mut Dice, guest: GuestId) -> String {
+    let thing = *dice.pick(&NumberThing::ALL);
+    let present = dice.percent(60);
+    node.with(|sim| sim.happen(Event::Around { guest, thing, present }));
+    format!("somebody gives the number of {guest} {thing:?}: {present}")
+}
+
+/// Others take back what they gave a number.
+pub(crate) fn clear_around(node: &InProcess, guest: GuestId) {
+    node.with(|sim| {
+        for thing in NumberThing::ALL {
+            sim.happen(Event::Around { guest, thing, present: false });
+        }
+    });
+}
+
 /// An administrator removes a guest with everything that bears its number, but for backups.
 pub(crate) fn wipe(node: &InProcess, guest: GuestId) {
+    clear_around(node, guest);
     node.with(|sim| {
         sim.world.guests.remove(&guest.vmid.get());
         for storage in sim.world.storages.values_mut() {

@@ -13,7 +13,7 @@ use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
     begin, desired, fault, finish, journal, pass, polls, rig, states, writes,
 };
-use evenkeel_sim::{Effect, Event, SimRequest, TOKENS};
+use evenkeel_sim::{Effect, Event, NumberThing, SimRequest, TOKENS};
 
 const ARCHIVE: &str = "backup/vzdump-qemu-101-2026_11_01-02_00_00.vma.zst";
 
@@ -397,4 +397,128 @@ async fn a_guest_that_was_made_outside_the_range_or_not_as_scratch_is_signed_for
         let runs = rig.node.with(|sim| sim.world.guest(guest()).unwrap().power.is_running());
         assert!(runs, "{range}");
     }
+}
+
+fn give(rig: &Rig, thing: NumberThing) {
+    happen(rig, Event::Around { guest: guest(), thing, present: true });
+}
+
+/// What the number has beside a guest.
+fn around(rig: &Rig) -> std::collections::BTreeSet<String> {
+    rig.node.with(|sim| sim.world.around(guest().vmid))
+}
+
+/// A DELETE takes firewall, roles and pool with the guest; whoever gave them to the number may miss them.
+#[tokio::test(start_paused = true)]
+async fn y02_what_others_gave_the_number_keeps_a_half_made_guest() {
+    for thing in NumberThing::ALL {
+        let rig = node().await;
+        // A firewall file holds a restore, which would replace it; so it comes later.
+        let is_firewall = matches!(thing, NumberThing::Firewall | NumberThing::FirewallAlias);
+        if !is_firewall {
+            give(&rig, thing);
+        }
+        restore_fails(&rig, 1);
+        let lived = rig.live(async |engine| {
+            pass(engine, &desired(WANTED)).await?;
+            assert!(is_there(&rig), "{thing:?}: the failed restore left it");
+            if is_firewall {
+                give(&rig, thing);
+            }
+            let before = around(&rig);
+            Ok((before, later(engine, WANTED).await?))
+        });
+        let (before, report) = lived.await.unwrap().unwrap();
+        assert!(!before.is_empty(), "{thing:?}");
+        assert_eq!(around(&rig), before, "{thing:?}: {report:?}");
+        assert!(is_there(&rig) && destroys(&rig) == 0, "{thing:?}: {report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn y02_what_others_gave_the_number_keeps_a_scratch_guest() {
+    for thing in NumberThing::ALL {
+        let (rig, report) = scratch_after(async |rig| give(rig, thing)).await;
+        assert!(!around(&rig).is_empty(), "{thing:?}");
+        assert!(is_there(&rig) && destroys(&rig) == 0, "{thing:?}: {report:?}");
+    }
+}
+
+/// What the token may not see may be there.
+#[tokio::test(start_paused = true)]
+async fn y02_what_the_token_may_not_see_keeps_the_guest() {
+    let (name, secret, _) = TOKENS[2];
+    let rows = [
+        ("/access", "Sys.Audit"),
+        ("/pool", "Pool.Audit"),
+        // Somebody's pool, of which the token is not told.
+        ("/pool/theirs", "Pool.Audit"),
+    ];
+    for (path, privilege) in rows {
+        let rig = node().await.with_token(name, secret);
+        give(&rig, NumberThing::Pool);
+        restore_fails(&rig, 1);
+        let lived = rig.live(async |engine| {
+            pass(engine, &desired(WANTED)).await?;
+            let (holder, path) = ("ops@pve".to_owned(), path.to_owned());
+            happen(&rig, Event::Withhold { holder, path, privilege: privilege.to_owned() });
+            later(engine, WANTED).await
+        });
+        let report = lived.await.unwrap().unwrap();
+        assert!(is_there(&rig) && destroys(&rig) == 0, "{path}: {report:?}");
+    }
+}
+
+/// A list that cannot be read is not an empty one.
+#[tokio::test(start_paused = true)]
+async fn y02_a_list_that_cannot_be_read_keeps_the_guest() {
+    let lists = [
+        "/access/acl",
+        "/access/permissions",
+        "/cluster/ha/resources",
+        "/cluster/replication",
+        "/cluster/backup",
+        "/firewall/rules",
+        "/firewall/options",
+        "/firewall/aliases",
+        "/firewall/ipset",
+    ];
+    for list in lists {
+        stays_after(list, async |rig| {
+            let garbage = Effect::Garbage { body: "not now".to_owned() };
+            fault(rig, garbage, "GET", list, u32::MAX);
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn y02_a_making_writes_down_what_the_number_had_before() {
+    let hash = async |things: &[NumberThing]| {
+        let rig = node().await;
+        for thing in things {
+            give(&rig, *thing);
+        }
+        let lived = rig.live(async |engine| pass(engine, &desired(WANTED)).await);
+        lived.await.unwrap().unwrap();
+        let lines = journal(&rig);
+        let making = lines.iter().find(|line| line["kind"] == "restore").unwrap();
+        making["around"].as_str().unwrap().to_owned()
+    };
+    let nothing = hash(&[]).await;
+    assert_eq!(hash(&[]).await, nothing);
+    let with_role = hash(&[NumberThing::Access]).await;
+    let with_job = hash(&[NumberThing::Access, NumberThing::BackupJob]).await;
+    assert!(nothing != with_role && with_role != with_job);
+}
+
+/// A copy or a restore brings its source's firewall file, and Proxmox puts it over the one that is there.
+#[tokio::test(start_paused = true)]
+async fn y02_a_restore_is_held_by_a_firewall_file_that_it_would_replace() {
+    let rig = node().await;
+    give(&rig, NumberThing::Firewall);
+    let lived = rig.live(async |engine| pass(engine, &desired(WANTED)).await);
+    let report = lived.await.unwrap().unwrap();
+    assert!(!is_there(&rig) && report.held == 1, "{report:?}");
+    assert!(!around(&rig).is_empty());
 }

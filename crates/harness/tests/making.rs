@@ -71,6 +71,13 @@ async fn a_making_asks_for_what_it_must_know_and_for_nothing_twice() {
             "GET /nodes/pve1/tasks",
             "GET /nodes/pve1/storage/local-lvm/content",
             "GET /nodes/pve1/storage",
+            "GET /nodes/pve1/lxc/120/firewall/rules",
+            "GET /nodes/pve1/lxc/120/firewall/options",
+            "GET /access/acl",
+            "GET /cluster/ha/resources",
+            "GET /cluster/replication",
+            "GET /cluster/backup",
+            "GET /access/permissions",
             "POST /nodes/pve1/lxc",
             "GET task status",
             "GET /nodes/pve1/lxc/120/status/current",
@@ -102,6 +109,8 @@ async fn guests_that_are_made_at_once_share_what_is_the_same_for_all() {
     // The shared list, and who works under each number.
     assert_eq!(count("GET /nodes/pve1/tasks"), 1 + 10);
     assert_eq!(count("GET /nodes/pve1/storage/local-lvm/content"), 10);
+    assert_eq!(count("GET /access/acl"), 1);
+    assert_eq!(count("GET /cluster/backup"), 1);
     // The pass itself asks too.
     assert_eq!(count("GET /cluster/nextid"), 10 + 10);
 }

@@ -302,6 +302,10 @@ impl Simulator {
                 let world = &mut self.world;
                 world.storages.extend(world.undefined.remove_entry(&storage));
             }
+            Event::Around { guest, thing, present } => {
+                self.world.around.given_ms.insert(guest.vmid.get(), self.now_ms);
+                self.world.set_thing(guest, thing, present);
+            }
             Event::Lag { guest, ms } => {
                 self.lagging.insert(guest.vmid.get(), self.now_ms + ms);
             }

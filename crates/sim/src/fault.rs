@@ -8,6 +8,7 @@ use evenkeel_core::id::GuestId;
 use serde::{Deserialize, Serialize};
 
 use crate::odd_row::OddValue;
+use crate::surroundings::NumberThing;
 
 /// A rule that waits for requests or tasks it fits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,6 +303,15 @@ pub enum Event {
     DefineStorage {
         /// Which.
         storage: String,
+    },
+    /// Somebody gives a number something that is kept beside guests, or takes it away; a guest need not be there.
+    Around {
+        /// Whose number.
+        guest: GuestId,
+        /// What.
+        thing: NumberThing,
+        /// Whether it is there from now on.
+        present: bool,
     },
     /// The statistics daemon does not notice a guest for a while, so that `/cluster/resources` shows what was.
     Lag {

@@ -36,6 +36,7 @@ mod scenario_file;
 mod schema;
 mod state;
 mod storage;
+mod surroundings;
 mod task;
 mod tls;
 mod world;
@@ -62,6 +63,7 @@ pub use scenario_file::{
 pub use state::StateFileError;
 
 pub use storage::{DataOrigin, Storage, StorageKind, StoredArchive, Volume};
+pub use surroundings::{NumberThing, SimBackupJob, SimFirewall, SimReplication, SimSurroundings};
 
 pub use tls::{Certificate, SimCertificateError};
 pub use world::{Away, BackupFile, SimGuest, SimPower, World};

@@ -14,6 +14,7 @@ use crate::guest_files::GuestFiles;
 use crate::inside_files::{first_files, saved_files};
 use crate::random::Random;
 use crate::storage::{DataOrigin, Storage, StoredArchive, Volume, split_volid, stored_name};
+use crate::surroundings::SimSurroundings;
 
 /// Everything one node would keep on its disks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,6 +49,9 @@ pub struct World {
     /// HA resources (`ct:100`, `vm:200`) and the state asked of them.
     #[serde(default)]
     pub ha: BTreeMap<String, String>,
+    /// What else is kept by number.
+    #[serde(default)]
+    pub around: SimSurroundings,
     /// Whether the cluster has quorum.
     pub quorate: bool,
     /// Whether the node is one of a cluster; a node that stands alone has no quorum to lose.
@@ -168,6 +172,7 @@ impl World {
             pools: BTreeSet::new(),
             pool_of: BTreeMap::new(),
             ha: BTreeMap::new(),
+            around: SimSurroundings::default(),
             quorate: true,
             clustered: false,
             elsewhere: BTreeMap::new(),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::{ActionKind, FilledFrom};
 use evenkeel_core::approval::{RaisedBy, approved_item, requested_item, saves_first};
-use evenkeel_core::final_backup::GuestSurroundings;
+use evenkeel_core::final_backup::BackupContext;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::LaneRefusal;
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -329,12 +329,12 @@ async fn request(
     let unproven = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
     let guest = observe_guest(&context.client, id).await.map_err(unproven)?;
     let around = if saves_first(&params) {
-        pending::surroundings_of(context, id, &params).await?
+        pending::backup_context_of(context, id, &params).await?
     } else if op.row().filled_from == FilledFrom::Snapshot {
         let snapshots = observe_snapshots(&context.client, id).await.map_err(unproven)?;
-        GuestSurroundings { snapshots, ..Default::default() }
+        BackupContext { snapshots, ..Default::default() }
     } else {
-        GuestSurroundings::default()
+        BackupContext::default()
     };
     let wanted = requested_item(op, &guest, &around, params)?;
     let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;

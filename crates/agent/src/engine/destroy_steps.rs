@@ -21,6 +21,7 @@ use evenkeel_core::pve_call::ConfigChange;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{self, clock::ClockReading};
 use evenkeel_core::sign::{ConfigDigest, FoundGuest};
+use evenkeel_core::surroundings::GuestSurroundings;
 use evenkeel_core::task_log::quoting;
 use tokio::sync::RwLockReadGuard;
 use tokio::time::Instant;
@@ -28,12 +29,13 @@ use tokio::time::Instant;
 use super::answer::follow;
 use super::error::Fatal;
 use super::final_backup::{SavedGuest, check_left_out};
-use super::gate::approved::ApprovedOrder;
+use super::gate::approved::{ApprovedOrder, surroundings_are_signed};
 use super::gate::cleared::Cleared;
 use super::identity_proof::prove_identity;
 use super::lane::send;
 use super::report::OpEnd;
 use super::settle::{Settler, settle, why};
+use super::surroundings::observe_surroundings;
 use super::{EngineContext, Progress};
 use crate::authority::Authority;
 use crate::observe::observe_guest;
@@ -225,6 +227,21 @@ impl<'a> DestroySteps<'a> {
     /// The guest as it is now, if it and its backup are still what was signed for.
     async fn look(&self, request: OpPhase, done: &StepsDone<'_>) -> Result<Guest, NoLeave> {
         let no = |why: &str| Err(NoLeave::Because(why.to_owned()));
+        // What goes with the guest is read before it: the guest is what must not grow old until the request leaves.
+        let around = match self.warrant {
+            Warrant::Signed(order) => {
+                // Not before the preparations: those take nothing of it.
+                if request == OpPhase::Act
+                    && let Err(refusal) = surroundings_are_signed(self.context, &order.item).await
+                {
+                    return no(&refusal.detail);
+                }
+                None
+            }
+            Warrant::Ours => {
+                Some(observe_surroundings(&self.context.client, self.cleared.guest()).await)
+            }
+        };
         let fresh = match observe_guest(&self.context.client, self.cleared.guest()).await {
             Ok(fresh) => fresh,
             Err(error) => return no(&error.to_string()),
@@ -239,7 +256,7 @@ impl<'a> DestroySteps<'a> {
                 }
                 Basis::Signed(&order.item.expected)
             }
-            Warrant::Ours => Basis::Cleared(self.still_ours(&fresh).await?),
+            Warrant::Ours => Basis::Cleared(self.still_ours(&fresh, around.as_ref()).await?),
         };
         let basis = done.protected.as_ref().map_or(cleared, Basis::Unprotected);
         if let Some(why) = destroy::hindrance(request, &fresh, basis) {
@@ -263,13 +280,17 @@ impl<'a> DestroySteps<'a> {
     }
 
     /// Whether a guest of ours may still go unsigned: everything that proves it is read once more.
-    async fn still_ours(&self, fresh: &Guest) -> Result<&ConfigDigest, NoLeave> {
+    async fn still_ours(
+        &self,
+        fresh: &Guest,
+        around: Option<&GuestSurroundings>,
+    ) -> Result<&ConfigDigest, NoLeave> {
         let no = |why: &str| NoLeave::Because(why.to_owned());
         let proof = self.cleared.removal().ok_or_else(|| no("nothing proves that it is ours"))?;
         if identity(fresh).ok() != self.cleared.identity() {
             return Err(no(ANOTHER));
         }
-        let judged = proof.judge(self.context, fresh).await;
+        let judged = proof.judge(self.context, fresh, around).await;
         judged.map(|()| &proof.digest).map_err(|refusal| no(&refusal.detail))
     }
 

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use evenkeel_core::actual::Guest;
 use evenkeel_core::final_backup::{
-    Archive, BackupLimits, ExcludedPaths, FinalBackup, GuestSurroundings, ProtectedLimit,
-    find_archive, holds_all, must_hold,
+    Archive, BackupContext, BackupLimits, ExcludedPaths, FinalBackup, ProtectedLimit, find_archive,
+    holds_all, must_hold,
 };
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::operation::{StorageName, VolumeId};
@@ -105,17 +105,17 @@ pub(super) async fn check_left_out(
     backup: &FinalBackup,
     fresh: &Guest,
 ) -> Result<(), Refusal> {
-    let around = surroundings(&context.client, fresh.id, &backup.storage).await?;
+    let around = backup_context(&context.client, fresh.id, &backup.storage).await?;
     backup.check(fresh, &around)
 }
 
 /// What a backup to this storage leaves out of a guest besides what its configuration tells. What cannot be read is not
 /// taken for nothing.
-pub(super) async fn surroundings(
+pub(super) async fn backup_context(
     client: &Client,
     guest: GuestId,
     storage: &StorageName,
-) -> Result<GuestSurroundings, Refusal> {
+) -> Result<BackupContext, Refusal> {
     let unlisted = |error: Error| {
         let why = format!("the guest's snapshots cannot be listed: {error}");
         Refusal::new(ReasonCode::IdentityUnproven, why)
@@ -132,7 +132,7 @@ pub(super) async fn surroundings(
         // Exclusions are of files, and of a machine whole drives are saved.
         GuestKind::Qemu => ExcludedPaths::default(),
     };
-    Ok(GuestSurroundings { snapshots, excluded })
+    Ok(BackupContext { snapshots, excluded })
 }
 
 /// Whether the storage takes one more backup of the guest, a protected one: asked before the guest is stopped for it.

@@ -185,7 +185,7 @@ async fn clear_planned<'o>(
     let never_ran = making.never_ran(guest);
     let proof = removal_proof(context, order, found.as_ref()).await?;
     let verdict = match (&proof, &found) {
-        (Some(proof), Some(found)) => Some(proof.judge(context, found).await),
+        (Some(proof), Some(found)) => Some(proof.judge(context, found, None).await),
         (None, _) | (_, None) => None,
     };
     let LaneBounds { create, source, share, counting } =
@@ -322,8 +322,8 @@ async fn clear_making(
     let password = context.first_password(new).map_err(NotCleared::Held)?;
     let brought = make::brought(&order.desired, content);
     let called_free = free.as_ref().is_some_and(|free| free.is_recent);
-    let source = make::may_make(context, new, called_free, &brought).await;
-    let source = source.map_err(NotCleared::Held)?;
+    let marks = make::may_make(context, new, called_free, &brought).await;
+    let marks = marks.map_err(NotCleared::Held)?;
     let task_mark = free.and_then(|free| free.task_mark);
     let scratch = is_scratch(&order.desired) && context.scratch_vmids.has(new.guest.vmid);
     spend(context, order, &action).await?;
@@ -337,7 +337,7 @@ async fn clear_making(
         repeat: Repeat::Convergent,
         identity_after: None,
         task_mark,
-        purpose: ClearedPurpose::Making { source, scratch, password },
+        purpose: ClearedPurpose::Making { marks, scratch, password },
         attempt: Some(AttemptHash::of(&action.step, &order.desired, None)),
         call,
         identity: None,

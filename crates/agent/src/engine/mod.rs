@@ -39,6 +39,7 @@ mod removals;
 mod report;
 mod settle;
 mod shared_readings;
+mod surroundings;
 mod task_progress;
 mod volumes;
 mod withdraw;

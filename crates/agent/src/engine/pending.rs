@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::{Guest, Snapshot};
 use evenkeel_core::approval::{ItemReview, RaisedBy, WantedByPlan, WantedItem, wanted_by_plan};
-use evenkeel_core::final_backup::{FinalBackup, GuestSurroundings};
+use evenkeel_core::final_backup::{BackupContext, FinalBackup};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::loss::losses;
+use evenkeel_core::loss::{is_purged, losses, takes_surroundings};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::Plan;
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -23,9 +23,10 @@ use serde::{Deserialize, Serialize};
 use super::EngineContext;
 use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
-use super::final_backup::{holds_backups, surroundings};
+use super::final_backup::{backup_context, holds_backups};
 use super::identity_proof::{end_is_provable, mark};
 use super::raise_again::{WaitingItem, renew_items};
+use super::surroundings::observe_surroundings;
 use super::volumes::check_removable;
 use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
@@ -100,7 +101,7 @@ pub(super) async fn follow_plan(
     let mut wanted = Vec::new();
     for item in items {
         let (guest, op) = (item.guest, item.op);
-        match knowing_surroundings(context, item, actual).await {
+        match knowing_backup_context(context, item, actual).await {
             Ok(item) => wanted.push(item),
             // What it would say now is not known: an item that waits is not ended for that.
             Err(refusal) => {
@@ -135,28 +136,28 @@ pub(super) async fn follow_plan(
 }
 
 /// The same item, with the guest's snapshots and the node's exclusions among what its final backup leaves out.
-async fn knowing_surroundings(
+async fn knowing_backup_context(
     context: &EngineContext,
     wanted: WantedItem,
     actual: &Snapshot,
 ) -> Result<WantedItem, Refusal> {
-    let guest = actual.guests.get(&wanted.guest.vmid).filter(|_| wanted.needs_surroundings());
+    let guest = actual.guests.get(&wanted.guest.vmid).filter(|_| wanted.needs_backup_context());
     let Some(guest) = guest else {
         return Ok(wanted);
     };
-    let around = surroundings_of(context, guest.id, &wanted.params).await?;
-    Ok(wanted.with_surroundings(guest, &around))
+    let around = backup_context_of(context, guest.id, &wanted.params).await?;
+    Ok(wanted.with_backup_context(guest, &around))
 }
 
 /// What a final backup with these parameters leaves out of a guest besides what its configuration tells.
-pub(super) async fn surroundings_of(
+pub(super) async fn backup_context_of(
     context: &EngineContext,
     guest: GuestId,
     params: &BTreeMap<String, String>,
-) -> Result<GuestSurroundings, Refusal> {
+) -> Result<BackupContext, Refusal> {
     match FinalBackup::signed(params)? {
-        Some(backup) => surroundings(&context.client, guest, &backup.storage).await,
-        None => Ok(GuestSurroundings::default()),
+        Some(backup) => backup_context(&context.client, guest, &backup.storage).await,
+        None => Ok(BackupContext::default()),
     }
 }
 
@@ -199,9 +200,9 @@ pub(super) async fn draft(
     let snapshots = observe_snapshots(&context.client, guest.id).await.ok();
     let now = WantedItem::of(wanted.op, wanted.params.clone(), &guest);
     let now = match now {
-        Ok(now) if now.needs_surroundings() => {
-            let around = surroundings_of(context, guest.id, &now.params).await?;
-            Ok(now.with_surroundings(&guest, &around))
+        Ok(now) if now.needs_backup_context() => {
+            let around = backup_context_of(context, guest.id, &now.params).await?;
+            Ok(now.with_backup_context(&guest, &around))
         }
         Ok(now) => Ok(now),
         Err(refusal) => Err(refusal),
@@ -213,6 +214,15 @@ pub(super) async fn draft(
     if wanted.op == ActionKind::DeleteVolume {
         check_removable(&context.client, &guest, &wanted.params).await?;
     }
+    let around = if takes_surroundings(wanted.op) {
+        Some(observe_surroundings(&context.client, guest.id).await)
+    } else {
+        None
+    };
+    let purge = is_purged(&wanted.params);
+    if let Some(refusal) = around.as_ref().and_then(|around| around.hinder_destroy(purge)) {
+        return Err(refusal.into());
+    }
     let serial = Nonce::from_random(context.ambient.random().to_be_bytes())
         .map_err(|error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string()))?;
     let item = PendingItem {
@@ -222,7 +232,7 @@ pub(super) async fn draft(
         guest_name: name_of(&guest),
         expected: wanted.expected.clone(),
         params: wanted.params.clone(),
-        losses: losses(wanted.op, &wanted.params, &guest, snapshots.as_deref()),
+        losses: losses(wanted.op, &wanted.params, &guest, snapshots.as_deref(), around.as_ref()),
         last_backup: last_backup(context, guest.id).await,
         serial,
         raised_at: context.reading().await?.now,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::actual::{Guest, Snapshot};
 use evenkeel_core::compensation::{
-    RemovalEvidence, RemovalGround, RemovalVerdict, SourceNow, may_remove,
+    RemovalEvidence, RemovalGround, RemovalVerdict, SourceNow, is_ours_to_remove,
 };
 use evenkeel_core::desired::{DeclaredGuest, Desired};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
@@ -16,6 +16,7 @@ use evenkeel_core::new_guest::SourceReading;
 use evenkeel_core::operation::{MadeGuest, Provenance, SourceMark, UnixSeconds, VolumeId};
 use evenkeel_core::plan::{PlanContext, removal_candidate};
 use evenkeel_core::sign::ConfigDigest;
+use evenkeel_core::surroundings::GuestSurroundings;
 use evenkeel_core::vmid_ranges::VmidRanges;
 use tokio::time::Instant;
 
@@ -23,6 +24,7 @@ use super::EngineContext;
 use super::error::Fatal;
 use super::gate::make::{listed, observed_source};
 use super::identity_proof::list_tasks;
+use super::surroundings::observe_surroundings;
 use crate::journal::seconds;
 use crate::pve::Client;
 
@@ -48,20 +50,22 @@ impl RemovalReader<'_> {
                 continue;
             }
             if let Some((ground, made)) = removal_candidate(&declared.state, here, known) {
-                let verdict = self.judge(ground, made, &provenance(here.id), here).await;
+                let verdict = self.judge(ground, made, &provenance(here.id), here, None).await;
                 verdicts.insert(*vmid, verdict);
             }
         }
         verdicts
     }
 
-    /// Whether this guest, as it was read a moment ago, may be removed.
+    /// Whether this guest, as it was read a moment ago, may be removed. What is kept under its number is read last, unless
+    /// the caller has just read it.
     pub(crate) async fn judge(
         &self,
         ground: RemovalGround,
         made: &MadeGuest,
         provenance: &Provenance,
         fresh: &Guest,
+        around: Option<&GuestSurroundings>,
     ) -> RemovalVerdict {
         let source = match ground {
             RemovalGround::HalfMade => self.source(made).await,
@@ -76,7 +80,11 @@ impl RemovalReader<'_> {
             source: &source,
             scratch_vmids: self.scratch_vmids,
         };
-        may_remove(ground, &evidence)
+        let ours = is_ours_to_remove(ground, &evidence)?;
+        match around {
+            Some(around) => ours.may_go(around),
+            None => ours.may_go(&observe_surroundings(self.client, fresh.id).await),
+        }
     }
 
     /// The node's time; without it no list reaches back.
@@ -136,8 +144,14 @@ impl RemovalProof {
         Ok(Some(Self { ground, made: made.clone(), provenance, digest }))
     }
 
-    /// Whether the guest, as it was read a moment ago, may be removed by everything that is read now.
-    pub(super) async fn judge(&self, context: &EngineContext, fresh: &Guest) -> RemovalVerdict {
+    /// Whether the guest, as it was read a moment ago, may be removed by everything that is read now. Who has just read
+    /// what is kept under its number says so.
+    pub(super) async fn judge(
+        &self,
+        context: &EngineContext,
+        fresh: &Guest,
+        around: Option<&GuestSurroundings>,
+    ) -> RemovalVerdict {
         let (client, scratch_vmids) = (&context.client, &context.scratch_vmids);
         let reader = RemovalReader { client, scratch_vmids };
         let mut made = self.made.clone();
@@ -145,7 +159,7 @@ impl RemovalProof {
         if let Ok(memory) = context.making().await {
             made.tasks.extend(memory.own_tasks(made.guest.vmid, made.making));
         }
-        reader.judge(self.ground, &made, &self.provenance, fresh).await
+        reader.judge(self.ground, &made, &self.provenance, fresh, around).await
     }
 
     /// The task list when the making began.

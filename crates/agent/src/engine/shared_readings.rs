@@ -1,10 +1,11 @@
 //! Answers about the node that several makings of the same moment share: the task list, the storages, what is on them to
-//! make guests from.
+//! make guests from, and what the cluster keeps by number.
 //!
 //! Many guests are made at once, and each answer is the same for all of them. What a making must know of its own number is
 //! asked for each guest in its lane: whether it is free, who works under it, which volumes bear it. What is shared here is
 //! never what keeps a guest safe: an older task list makes a mark that knows less and so removes less, an older list of
-//! storages counts everything that was promised since, and Proxmox itself refuses a source that is gone.
+//! storages counts everything that was promised since, what others gave a number since is found before it is removed, and
+//! Proxmox itself refuses a source that is gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex};
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use super::EngineContext;
 use super::identity_proof::tasks_as_shown;
 use super::raise_again::LOOKED_AT_EVERY;
+use super::surroundings::{ClusterLists, glance_at_lists};
 use crate::pve::ContentFilter;
 use crate::pve::error::Error;
 use crate::pve::list::ListReading;
@@ -31,6 +33,7 @@ const SERVES_FOR: Duration = Duration::from_secs(1);
 pub(super) struct SharedReadings {
     tasks: Mutex<Option<SharedAnswer<TaskReading>>>,
     storages: Mutex<Option<SharedAnswer<Vec<StorageEntry>>>>,
+    lists: Mutex<Option<SharedAnswer<ClusterLists>>>,
     /// By storage and what is asked of it: one that hangs delays nobody who asks for another.
     sources: StdMutex<BTreeMap<(StorageName, ContentFilter), SharedSources>>,
     /// When a pass last looked whether the marks of items hold.
@@ -87,6 +90,17 @@ impl SharedReadings {
         let asked = Instant::now();
         let read = context.client.storages().await?;
         Ok(kept.insert(SharedAnswer::new(read, asked)).clone())
+    }
+
+    /// What the cluster keeps by number.
+    pub(super) async fn cluster_lists(&self, context: &EngineContext) -> Arc<ClusterLists> {
+        let mut kept = self.lists.lock().await;
+        if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
+            return Arc::clone(&known.told);
+        }
+        let asked = Instant::now();
+        let read = glance_at_lists(&context.client).await;
+        Arc::clone(&kept.insert(SharedAnswer::new(read, asked)).told)
     }
 
     /// What a storage has to make guests from.

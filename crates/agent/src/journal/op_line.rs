@@ -15,6 +15,7 @@ use evenkeel_core::operation::{
     StartedIntent, UnixSeconds, Upid, VolumeId,
 };
 use evenkeel_core::sign::PayloadHash;
+use evenkeel_core::surroundings::SurroundingsHash;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -90,6 +91,8 @@ optional_fields! {
     source: SourceMark,
     /// Of makings of scratch guests.
     scratch: bool,
+    /// Of makings: what others had given the number.
+    around: SurroundingsHash,
     /// Of acts that a hub declares and that take room: what the guest takes of each storage then.
     for_hub: HubShare,
     /// Of the removal of what a making of ours left: that making.
@@ -184,6 +187,7 @@ fn put_intent<M: SerializeMap>(
         task_mark,
         source,
         scratch,
+        around,
         for_hub,
         attempt,
     } = intent;
@@ -217,6 +221,7 @@ fn put_intent<M: SerializeMap>(
     line.put_some("task_mark", task_mark.as_ref())?;
     line.put_some("source", source.as_ref())?;
     line.put_some("scratch", scratch.then_some(scratch).as_ref())?;
+    line.put_some("around", around.as_ref())?;
     line.put_some("for_hub", for_hub.as_ref())?;
     line.put_some("attempt", attempt.as_ref())
 }
@@ -327,6 +332,7 @@ impl OpLine {
             task_mark: self.task_mark.take(),
             source: self.source.take(),
             scratch: self.scratch.take().unwrap_or_default(),
+            around: self.around.take(),
             for_hub: self.for_hub.take(),
             attempt: self.attempt.take(),
         })

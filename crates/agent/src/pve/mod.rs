@@ -11,6 +11,7 @@
 //! panic. Nothing here decides: a refusal is classified, not acted on, and only a read is ever
 //! repeated.
 
+pub(crate) mod around;
 mod classify;
 pub mod clock;
 pub mod endpoint;

@@ -322,10 +322,7 @@ impl Client {
 
     /// Whether the token has this right on a path, by whatever grant. Proxmox itself works out what is inherited.
     pub async fn may(&self, path: &str, privilege: &str) -> Result<bool, Error> {
-        let query = Query::new().with("path", path);
-        let request = HttpRequest::list(ApiPath::new(["access", "permissions"]), query);
-        let held: Permissions = self.call(request).await?;
-        Ok(held.0.get(path).is_some_and(|rights| rights.contains_key(privilege)))
+        Ok(self.held_on(path).await?.contains(privilege))
     }
 
     /// Every user the token may see, with its tokens. A token may not ask for its own entry alone.

@@ -94,6 +94,9 @@ pub struct Resource {
     /// What HA shall do with it; none if HA does not manage it.
     #[serde(default, deserialize_with = "scalar::opt_text")]
     pub hastate: Option<String>,
+    /// The pool of a guest, if the token may see it.
+    #[serde(default, deserialize_with = "scalar::opt_text")]
+    pub pool: Option<String>,
     /// For a node: the version of the kernel's control groups.
     #[serde(default, rename = "cgroup-mode", deserialize_with = "scalar::known_u64")]
     pub cgroup_mode: Option<u64>,

@@ -79,6 +79,7 @@ fn making() -> StartedIntent {
             .unwrap(),
         ),
         scratch: true,
+        around: Some(serde_json::from_value(json!("cd".repeat(32))).unwrap()),
         for_hub: Some(serde_json::from_value(json!({ "local-lvm": 1024 })).unwrap()),
         attempt: Some(serde_json::from_value(json!("ab".repeat(32))).unwrap()),
     }
@@ -97,6 +98,7 @@ fn every_line() -> Vec<Record> {
         restarts: true,
         source: None,
         scratch: false,
+        around: None,
         for_hub: None,
         id_was_free: false,
         identity: Some(identity(3)),
@@ -139,6 +141,7 @@ fn as_before_3(mut record: Record) -> Record {
         if let Some(mark) = &mut intent.task_mark {
             mark.unread.clear();
         }
+        intent.around = None;
     }
     record
 }

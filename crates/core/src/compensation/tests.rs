@@ -8,6 +8,7 @@ use crate::actual::{ConfigEntry, Unreadable};
 use crate::id::GuestId;
 use crate::identity_proof::TaskListMark;
 use crate::operation::{IdentityHash, Ledger, OpEvent, OpRecord, StartedIntent, UnixSeconds};
+use crate::surroundings::{HiddenCause, PartReading};
 
 const OURS: &str = "keel@pve!agent";
 const OTHER: &str = "root@pam";
@@ -22,13 +23,14 @@ struct Scene {
     tasks: TaskReading,
     source: SourceNow,
     scratch_vmids: VmidRanges,
+    around: GuestSurroundings,
 }
 
 impl Scene {
     fn judge(&self) -> RemovalVerdict {
-        let Self { ground, fresh, made, provenance, tasks, source, scratch_vmids } = self;
+        let Self { ground, fresh, made, provenance, tasks, source, scratch_vmids, around } = self;
         let evidence = RemovalEvidence { fresh, made, provenance, tasks, source, scratch_vmids };
-        may_remove(*ground, &evidence)
+        may_remove(*ground, &evidence, around)
     }
 }
 
@@ -106,6 +108,7 @@ fn half_made() -> Scene {
             mark,
             source: Some(backup()),
             scratch: false,
+            around: None,
             tasks: BTreeSet::from([making]),
             stage: MadeStage::Half { identity: None },
         },
@@ -113,6 +116,7 @@ fn half_made() -> Scene {
         tasks,
         source: SourceNow::There(backup()),
         scratch_vmids: VmidRanges::default(),
+        around: GuestSurroundings::empty(),
     }
 }
 
@@ -369,4 +373,16 @@ fn a_start_does_not_end_scratch_and_every_other_task_of_somebody_else_does() {
     }
     let elsewhere = |scene: &mut Scene| foreign(scene, "qmclone", "9000");
     assert_eq!(refused(&scratch(), elsewhere), None, "its number was taken all the time");
+}
+
+#[test]
+fn y02_what_others_gave_the_number_keeps_the_guest_on_either_ground() {
+    for scene in [half_made(), scratch()] {
+        let role = PartReading::Read(vec!["PVEVMUser for viewer@pve".to_owned()]);
+        let told = refused(&scene, |scene| scene.around.access = role).expect("it goes");
+        assert!(told.contains("viewer@pve"), "{told}");
+        let hidden = PartReading::NotVisible(HiddenCause::Unreadable);
+        let told = refused(&scene, |scene| scene.around.pool = hidden).expect("it goes");
+        assert!(told.contains("not visible"), "{told}");
+    }
 }

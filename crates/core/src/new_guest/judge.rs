@@ -14,6 +14,7 @@ use crate::operation::{SourceMark, Upid, VolumeId};
 use crate::quantity::Bytes;
 use crate::reason::{ReasonCode, Refusal};
 use crate::recover::NumberUse;
+use crate::surroundings::GuestSurroundings;
 
 /// The node as it was read just now, as far as a new guest depends on it.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct MakeReading {
     pub brought: BTreeMap<String, Bytes>,
     /// What it is made from.
     pub source: SourceReading,
+    /// What others have given the number.
+    pub around: GuestSurroundings,
 }
 
 /// One storage.
@@ -104,6 +107,13 @@ pub fn judge_making(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal
             names.join(", ")
         );
         return Err(Refusal::new(ReasonCode::Storage, why));
+    }
+    let brings_firewall = match &new.source {
+        GuestSource::Clone(_) | GuestSource::Backup { .. } => true,
+        GuestSource::Empty | GuestSource::Template(_) | GuestSource::Image { .. } => false,
+    };
+    if let Some(refusal) = reading.around.hinder_copy().filter(|_| brings_firewall) {
+        return Err(refusal);
     }
     judge_room(new, reading)?;
     judge_source(new, &reading.source)
@@ -234,6 +244,7 @@ mod tests {
             storages: [("tank".to_owned(), room)].into(),
             brought: BTreeMap::new(),
             source: SourceReading::Volume { listed: true, owner: None, mark: None },
+            around: GuestSurroundings::empty(),
         }
     }
 

@@ -12,6 +12,7 @@ use super::{IdentityHash, OpEvent, Operation, Repeat, StartedIntent, UnixSeconds
 use crate::action_registry::{ActionKind, OriginEffect};
 use crate::id::{GuestId, OperationId, VmId};
 use crate::identity_proof::TaskListMark;
+use crate::surroundings::SurroundingsHash;
 
 /// Guests we made that never ran, and numbers at which a making did not end well.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -63,6 +64,9 @@ pub struct MadeGuest {
     pub source: Option<SourceMark>,
     /// Whether it was declared scratch, under a number at which that counts.
     pub scratch: bool,
+    /// What others had given its number when the making began, where all of it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around: Option<SurroundingsHash>,
     /// The tasks that answers to our own requests on this number named. One that was only found is none of them.
     pub tasks: BTreeSet<Upid>,
     /// How far it is.
@@ -255,6 +259,7 @@ impl MadeGuest {
             mark,
             source: intent.source.clone(),
             scratch: intent.scratch,
+            around: intent.around,
             tasks: BTreeSet::new(),
             stage: MadeStage::UnderWay,
         })

@@ -37,6 +37,7 @@ use crate::back_off::{AttemptHash, TryFailure};
 use crate::id::{GuestId, OperationId, VmId};
 use crate::identity_proof::TaskListMark;
 use crate::sign::PayloadHash;
+use crate::surroundings::SurroundingsHash;
 
 /// An operation as its journalled events tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,6 +176,9 @@ pub struct StartedIntent {
     /// For a making: whether the guest is declared scratch, under a number at which that counts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scratch: bool,
+    /// For a making: what others had given the number just before, where all of it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around: Option<SurroundingsHash>,
     /// For an act that a hub declares and that makes a guest, or takes room of a storage: what the guest takes there then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_hub: Option<HubShare>,
@@ -203,6 +207,7 @@ impl StartedIntent {
             task_mark: None,
             source: None,
             scratch: false,
+            around: None,
             for_hub: None,
             attempt: None,
         }

@@ -23,6 +23,7 @@ use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::quantity::Bytes;
 use evenkeel_core::recover::NumberUse;
 use evenkeel_core::registry::KeyRef;
+use evenkeel_core::surroundings::GuestSurroundings;
 use evenkeel_core::value::read;
 
 use crate::acts::{Act, Deed, Wish};
@@ -173,6 +174,7 @@ impl Eyes {
             volumes: left.filter(|_| self.0 != Hidden::LeftVolumes).collect(),
             storages: storages.iter().map(|storage| (storage.clone(), room.clone())).collect(),
             source,
+            around: GuestSurroundings::empty(),
         }
     }
 

@@ -10,6 +10,7 @@ use evenkeel_core::compensation::{
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, TaskState};
 use evenkeel_core::operation::{MakingMemory, Provenance, SourceMark, Upid};
+use evenkeel_core::surroundings::GuestSurroundings;
 use evenkeel_core::vmid_ranges::VmidRanges;
 
 use crate::journal::{NOW, vmid};
@@ -82,7 +83,7 @@ impl Eyes {
             source: &source,
             scratch_vmids: &scratch_vmids,
         };
-        Some(may_remove(RemovalGround::HalfMade, &evidence))
+        Some(may_remove(RemovalGround::HalfMade, &evidence, &GuestSurroundings::empty()))
     }
 
     fn tasks(self, there: &NodeGuest, id: GuestId) -> TaskReading {

@@ -22,6 +22,7 @@ mod rotation;
 mod spelled;
 mod stolen;
 mod support;
+mod surroundings;
 mod templates;
 mod time;
 mod turned_over;

@@ -181,7 +181,9 @@ fn guest_resource(cx: &Context<'_>, guest: &crate::world::SimGuest) -> Value {
             entry[key] = json!(value);
         }
     }
-    if let Some(pool) = cx.world.pool_of.get(&id.vmid.get()) {
+    let pool = cx.world.pool_of.get(&id.vmid.get());
+    // Who may not see the pool is not told of it.
+    if let Some(pool) = pool.filter(|pool| cx.may(&format!("/pool/{pool}"), &["Pool.Audit"])) {
         entry["pool"] = json!(pool);
     }
     let Some(seen) = cx.seen.get(&id.vmid.get()) else { return entry };

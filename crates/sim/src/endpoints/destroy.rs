@@ -68,6 +68,15 @@ pub(super) fn destroy(cx: &mut Context<'_>) -> Answer {
             guest.vmid
         )));
     }
+    let mut copied = cx.world.around.replication.iter();
+    if let Some((job, _)) =
+        copied.find(|(_, job)| job.guest == guest.vmid.get()).filter(|_| !order.purge)
+    {
+        return Err(ReplyFailure::Died(format!(
+            "There is a replication job '{job}' for guest '{}' - Please remove that first.",
+            guest.vmid
+        )));
+    }
     if cx.is_running(guest) && !order.force {
         return Err(ReplyFailure::Died(match guest.kind {
             GuestKind::Lxc => format!("unable to destroy CT {} - container is running", guest.vmid),

@@ -258,12 +258,6 @@ pub(super) fn rrd(cx: &Context<'_>) -> Answer {
     Ok((0..70).map(|minute| json!({"time": now - 60 * (69 - minute)})).collect::<Value>().into())
 }
 
-pub(super) fn firewall_options(cx: &Context<'_>) -> Answer {
-    cx.guest()?;
-    // The SHA-1 of an empty file: no firewall is configured.
-    Ok(json!({"digest": "da39a3ee5e6b4b0d3255bfef95601890afd80709"}).into())
-}
-
 pub(super) fn cloud_init(cx: &Context<'_>) -> Answer {
     let guest = cx.guest()?;
     let config = cx.file(guest)?;

@@ -5,6 +5,7 @@
 
 mod access;
 mod admin;
+mod around;
 mod backup;
 mod clone;
 mod cluster;
@@ -62,11 +63,11 @@ macro_rules! calls {
 calls! {
     Index, Version, Permissions, TicketProbe, Ticket, Acl, Users, Tokens, Token, Roles,
     NextId, ClusterOptions, SetOptions, Resources, ClusterStatus, ClusterTasks, ClusterLog,
-    HaResources, HaResource, AddHaResource, DeleteHaResource, HaStatus, Nodes, NodeStatus,
+    Pools, Replication, BackupJobs, HaResources, HaResource, AddHaResource, DeleteHaResource, HaStatus, Nodes, NodeStatus,
     Tasks, TaskIndex, TaskStop, TaskStatus, TaskLog, Vzdump, BackupDefaults, ExtractConfig,
     StorageConfig, StorageOne, Storages, StorageStatus, Content, Volume, SetVolume, DeleteVolume,
     List, Create, GuestIndex, Destroy, Config, SetConfig, SetConfigAsync, Pending, Feature,
-    Interfaces, Rrd, FirewallOptions, CloudInit, RegenerateCloudInit,
+    Interfaces, Rrd, FirewallOptions, FirewallRules, FirewallAliases, FirewallSets, CloudInit, RegenerateCloudInit,
     Status, Start, Stop, Shutdown, Reboot, Reset, Suspend, Resume,
     Clone, Template, Resize, Move, Unlink, Migrate, MigratePreconditions,
     Snapshots, Snapshot, DeleteSnapshot, SnapshotConfig, DescribeSnapshot, Rollback,
@@ -161,7 +162,13 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: EndpointCall) -> Answer {
         EndpointCall::Feature => guests::feature(cx),
         EndpointCall::Interfaces => guests::interfaces(cx),
         EndpointCall::Rrd => guests::rrd(cx),
-        EndpointCall::FirewallOptions => guests::firewall_options(cx),
+        EndpointCall::FirewallOptions => around::firewall_options(cx),
+        EndpointCall::FirewallRules => around::firewall_rules(cx),
+        EndpointCall::FirewallAliases => around::firewall_aliases(cx),
+        EndpointCall::FirewallSets => around::firewall_sets(cx),
+        EndpointCall::Pools => Ok(around::pools(cx)),
+        EndpointCall::Replication => Ok(around::replication(cx)),
+        EndpointCall::BackupJobs => Ok(around::backup_jobs(cx)),
         EndpointCall::CloudInit => guests::cloud_init(cx),
         EndpointCall::RegenerateCloudInit => guests::regenerate_cloud_init(cx),
         EndpointCall::Status => guests::status(cx),

@@ -28,6 +28,9 @@ pub(crate) struct BackupRun {
     /// The patterns that are left out of containers; the node's own come in when the work begins.
     #[serde(default)]
     pub(crate) excludes: Vec<String>,
+    /// A guest that the caller may not save.
+    #[serde(default)]
+    pub(crate) denied: Option<u32>,
     /// Who was locked for it, with when it began.
     #[serde(default)]
     pub(crate) saving: Vec<(GuestId, u64)>,
@@ -52,6 +55,9 @@ pub(super) fn begin(site: &mut Site<'_>, order: &mut BackupRun) -> Result<(), St
         ));
     }
     order.excludes.extend(site.world.backup_excludes.iter().cloned());
+    if let Some(vmid) = order.denied {
+        return Err(format!("Permission check failed (/vms/{vmid}, VM.Backup)"));
+    }
     for vmid in order.vmids.clone() {
         if let Err(why) = begin_one(site, order, vmid) {
             site.log.push(format!("ERROR: Backup of VM {vmid} failed - {why}"));

@@ -49,6 +49,7 @@ pub(super) fn begin(
         }
         GuestKind::Qemu => write_temporary_file(site, target)?,
     }
+    site.world.copy_firewall(source.vmid, target.vmid);
     let copied = copy_disks(site, target, order);
     copied.map_err(|message| {
         undo(site.world, source, target, order);
@@ -205,4 +206,5 @@ pub(super) fn undo(
         world.free(&volid);
     }
     world.guests.remove(&target.vmid.get());
+    world.around.firewalls.remove(&target.vmid.get());
 }

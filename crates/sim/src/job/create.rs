@@ -111,6 +111,10 @@ pub(super) fn undo(world: &mut World, guest: GuestId, made: &[String]) {
         world.free(volid);
     }
     world.guests.remove(&guest.vmid.get());
+    // A container's worker takes the firewall file too, also one that was there before it.
+    if guest.kind == GuestKind::Lxc {
+        world.around.firewalls.remove(&guest.vmid.get());
+    }
 }
 
 /// Makes every disk the file wants, in the order in which PVE numbers them.

@@ -2,7 +2,6 @@
 
 use evenkeel_core::id::{GuestId, GuestKind};
 
-use super::create::ha_sid;
 use super::{Next, Site, exists, unlocked};
 use crate::config::Config;
 use crate::storage::{Volume, split_volid, stored_name};
@@ -68,7 +67,10 @@ fn base_in_use(world: &World, guest: GuestId, config: &Config) -> Option<String>
 /// First the guest goes, so that its number is free; a while later the task ends. A machine says `destroyed` meanwhile.
 pub(super) fn next(site: &mut Site<'_>, guest: GuestId, order: DestroyOrder, step: u8) -> Next {
     match (step, guest.kind) {
-        (0, GuestKind::Lxc) => destroyed(site, guest, order.unreferenced),
+        (0, GuestKind::Lxc) => {
+            free_volumes(site.world, guest, order.unreferenced);
+            remove(site.world, guest, order.purge);
+        }
         (0, GuestKind::Qemu) => {
             free_volumes(site.world, guest, order.unreferenced);
             if let Some(record) = site.world.guest_mut(guest) {
@@ -76,7 +78,7 @@ pub(super) fn next(site: &mut Site<'_>, guest: GuestId, order: DestroyOrder, ste
             }
         }
         (_, GuestKind::Lxc) => {}
-        (_, GuestKind::Qemu) => remove(site.world, guest),
+        (_, GuestKind::Qemu) => remove(site.world, guest, order.purge),
     }
     match step {
         0 => Next::Step(site.timings.short_ms / TAIL_PART),
@@ -87,17 +89,9 @@ pub(super) fn next(site: &mut Site<'_>, guest: GuestId, order: DestroyOrder, ste
 /// A destroy goes on for this part of a short time after the guest has gone.
 const TAIL_PART: u64 = 10;
 
-/// Every volume the file names goes, and the guest with them.
-pub(super) fn destroyed(site: &mut Site<'_>, guest: GuestId, unreferenced: bool) {
-    free_volumes(site.world, guest, unreferenced);
-    remove(site.world, guest);
-}
-
-fn remove(world: &mut World, guest: GuestId) {
+fn remove(world: &mut World, guest: GuestId, purge: bool) {
     world.guests.remove(&guest.vmid.get());
-    world.pool_of.remove(&guest.vmid.get());
-    world.ha.remove(&ha_sid(guest));
-    world.access.acl.retain(|grant| grant.path != format!("/vms/{}", guest.vmid));
+    world.forget_number(guest, purge);
 }
 
 /// The volumes that go with a guest: what is attached, waits and is detached, and the memory of its snapshots. A volume
@@ -146,7 +140,9 @@ pub(super) fn begin_appear(
             return Err(format!("unable to restore guest {} - it is running", guest.vmid));
         }
         unlocked(site.world, guest)?;
-        destroyed(site, guest, true);
+        // A restore over a guest leaves everything that is kept by number.
+        free_volumes(site.world, guest, true);
+        site.world.guests.remove(&guest.vmid.get());
     }
     site.world.put_guest(guest, Config::of(&[("lock", "create")]), SimPower::Stopped);
     Ok(())

@@ -13,6 +13,7 @@ use evenkeel_core::budget;
 use evenkeel_core::final_backup::FinalBackup;
 use evenkeel_core::identity::identity;
 use evenkeel_core::identity_proof::TaskListMark;
+use evenkeel_core::loss::{is_purged, takes_surroundings};
 use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::TemplateHold;
 use evenkeel_core::pve_call::{PveCall, detached_volume};
@@ -34,8 +35,9 @@ use crate::engine::error::{EngineError, Fatal};
 use crate::engine::final_backup::{check_left_out, check_room};
 use crate::engine::hub::{Anchoring, judge_history};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
-use crate::engine::pending::waiting;
+use crate::engine::pending::{self, waiting};
 use crate::engine::raise_again;
+use crate::engine::surroundings::observe_surroundings;
 use crate::engine::volumes::check_removable;
 use crate::hub_link::memory;
 use crate::observe::{observe_guest, observe_snapshots};
@@ -92,7 +94,7 @@ async fn judge<'o>(
     if has_to_wait {
         looked = look(context, order).await?;
     }
-    let LastLook { fresh, found, provable } = looked;
+    let LastLook { fresh, found, provable, around } = looked;
     let judging = approvals.judging_lock.lock().await;
     let Some(trust) = signers.trust() else {
         return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
@@ -123,6 +125,11 @@ async fn judge<'o>(
         return refuse(ReasonCode::NotPending, "the item it approves no longer waits".to_owned());
     }
     budget.and(provable)?;
+    if let Err(refusal) = around {
+        // Whoever signs must see what goes with the guest now, so the next pass raises the item anew.
+        pending::end_judged(context, id).await?;
+        return Err(EngineError::Refused(refusal));
+    }
     if context.is_frozen() {
         return refuse(ReasonCode::Frozen, "this host is frozen".to_owned());
     }
@@ -141,6 +148,8 @@ struct LastLook {
     found: FoundGuest,
     /// Whether the end of the act could be proven.
     provable: Result<(), Refusal>,
+    /// Whether everything that goes with the guest was put before the signer.
+    around: Result<(), Refusal>,
 }
 
 async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook, EngineError> {
@@ -172,6 +181,7 @@ async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook
     if order.item.op == ActionKind::DeleteVolume && slot.as_ref() == params.get("volume") {
         check_removable(&context.client, &fresh, params).await?;
     }
+    let around = surroundings_are_signed(context, &order.item).await;
     if let Some(backup) = FinalBackup::signed(&order.item.params)? {
         check_left_out(context, &backup, &fresh).await?;
         check_room(context, &backup.storage, fresh.id).await?;
@@ -181,7 +191,23 @@ async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook
         let snapshots = observe_snapshots(&context.client, fresh.id).await.map_err(unlisted)?;
         check_rollback(&order.item.params, &snapshots)?;
     }
-    Ok(LastLook { fresh, found, provable })
+    Ok(LastLook { fresh, found, provable, around })
+}
+
+/// Whether everything that goes with the guest was put before the signer.
+pub(in crate::engine) async fn surroundings_are_signed(
+    context: &EngineContext,
+    item: &PendingItem,
+) -> Result<(), Refusal> {
+    if !takes_surroundings(item.op) {
+        return Ok(());
+    }
+    let around = observe_surroundings(&context.client, item.guest).await;
+    let purge = is_purged(&item.params);
+    if let Some(refusal) = around.hinder_destroy(purge) {
+        return Err(refusal);
+    }
+    around.are_among(&item.losses, purge)
 }
 
 fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<Cleared, Refusal> {

@@ -7,13 +7,14 @@ use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{
-    HubShare, IdentityHash, Repeat, SourceMark, StartedIntent, UnixSeconds, VolumeId,
+    HubShare, IdentityHash, Repeat, StartedIntent, UnixSeconds, VolumeId,
 };
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::ReasonCode;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
+use super::make::MakingMarks;
 use crate::engine::removals::RemovalProof;
 use crate::journal::Details;
 
@@ -73,8 +74,8 @@ pub(super) enum ClearedPurpose {
     Ordinary,
     /// It makes a guest.
     Making {
-        /// What from; none if that cannot be told from another of its name.
-        source: Option<SourceMark>,
+        /// What the node had just before, as `started` keeps it.
+        marks: MakingMarks,
         /// Whether the guest is scratch, under a number at which that counts.
         scratch: bool,
         /// Its first password: sent, and kept nowhere.
@@ -119,9 +120,11 @@ impl Cleared {
 
     /// What the `started` record promises.
     pub(in crate::engine) fn intent(&self, sent_at: UnixSeconds) -> StartedIntent {
-        let (source, scratch) = match &self.purpose {
-            ClearedPurpose::Making { source, scratch, password: _ } => (source.clone(), *scratch),
-            ClearedPurpose::Ordinary | ClearedPurpose::Removal(_) => (None, false),
+        let (source, around, scratch) = match &self.purpose {
+            ClearedPurpose::Making { marks, scratch, password: _ } => {
+                (marks.source.clone(), marks.around, *scratch)
+            }
+            ClearedPurpose::Ordinary | ClearedPurpose::Removal(_) => (None, None, false),
         };
         StartedIntent {
             guest: self.guest,
@@ -140,6 +143,7 @@ impl Cleared {
             task_mark: self.task_mark.clone(),
             source,
             scratch,
+            around,
             for_hub: self.for_hub.clone(),
             attempt: self.attempt,
         }

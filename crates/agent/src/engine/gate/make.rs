@@ -20,11 +20,13 @@ use evenkeel_core::operation::{SourceMark, StorageName, UnixSeconds, Upid, Volum
 use evenkeel_core::quantity::Bytes;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::recover::NumberUse;
+use evenkeel_core::surroundings::{GuestSurroundings, SurroundingsHash};
 use futures_util::future;
 
 use super::super::EngineContext;
 use super::super::evidence::{free_by_quorum, number_use};
 use super::super::identity_proof::{TASKS_LISTED_MAX, mark_number, unread_task};
+use super::super::surroundings::observe_number;
 use super::super::volumes::volumes_of;
 use crate::observe::observe_guest;
 use crate::pve::error::{Error, ErrorClass};
@@ -57,22 +59,37 @@ pub(super) async fn may_make(
     new: &NewGuest,
     called_free: bool,
     brought: &BTreeMap<String, Bytes>,
-) -> Result<Option<SourceMark>, Refusal> {
+) -> Result<MakingMarks, Refusal> {
     let vmid = new.guest.vmid;
     let source = source(context, new).await;
     let used = storages_used(new, &source);
-    let (number, tasks, volumes, storages) = future::join4(
+    let (number, tasks, volumes, storages, around) = future::join5(
         number(context, vmid, called_free),
         tasks_at_work(context, vmid),
         volumes(context, new, &used),
         storages(context, new, &used),
+        around(context, new.guest),
     )
     .await;
     let (tasks, volumes, storages) = (tasks?, volumes?, storages?);
     let brought = brought.clone();
-    let reading = MakeReading { number, tasks, volumes, storages, brought, source };
+    let reading = MakeReading { number, tasks, volumes, storages, brought, source, around };
     judge_making(new, &reading)?;
-    Ok(SourceNow::of(&reading.source).mark())
+    let around = reading.around.hash();
+    Ok(MakingMarks { source: SourceNow::of(&reading.source).mark(), around })
+}
+
+/// What `started` keeps of the node as it was just before a making.
+#[derive(Debug)]
+pub(super) struct MakingMarks {
+    /// What the guest is made from; none if that cannot be told from another of its name.
+    pub(super) source: Option<SourceMark>,
+    /// What others have given the number; none if a part of it could not be read.
+    pub(super) around: Option<SurroundingsHash>,
+}
+
+async fn around(context: &EngineContext, guest: GuestId) -> GuestSurroundings {
+    observe_number(&context.client, guest, context.shared.cluster_lists(context)).await
 }
 
 /// Refuses the first start of a container that came with raw lines which may open the host to it.

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use crate::engine::Cleared;
+use crate::pve::around::FirewallList;
 use crate::pve::error::Error;
 use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 use crate::pve::task::Upid;
@@ -93,6 +94,15 @@ pub(crate) fn reads() -> Vec<Call> {
         "volumes of a guest" => |c| c.volumes(&storage(), &ContentFilter::Guest(vmid(100))),
         "backups" => |c| c.volumes(&storage(), &ContentFilter::BackupsOf(vmid(100))),
         "permissions" => |c| c.permissions(),
+        "held_on" => |c| c.held_on("/vms/100"),
+        "access_list" => |c| c.access_list(),
+        "ha_resources" => |c| c.ha_resources(),
+        "replication_jobs" => |c| c.replication_jobs(),
+        "backup_jobs" => |c| c.backup_jobs(),
+        "firewall rules" => |c| c.firewall_list(lxc(), FirewallList::Rules),
+        "firewall aliases" => |c| c.firewall_list(qemu(), FirewallList::Aliases),
+        "firewall sets" => |c| c.firewall_list(lxc(), FirewallList::IpSets),
+        "firewall options" => |c| c.firewall_options(qemu()),
     }
 }
 

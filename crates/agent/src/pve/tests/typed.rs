@@ -65,6 +65,15 @@ async fn every_read_asks_what_it_says() {
         "volumes of a guest: GET /nodes/pve1/storage/local-lvm/content?vmid=100".to_owned(),
         "backups: GET /nodes/pve1/storage/local-lvm/content?content=backup&vmid=100".to_owned(),
         "permissions: GET /access/permissions".to_owned(),
+        "held_on: GET /access/permissions?path=%2Fvms%2F100".to_owned(),
+        "access_list: GET /access/acl".to_owned(),
+        "ha_resources: GET /cluster/ha/resources".to_owned(),
+        "replication_jobs: GET /cluster/replication".to_owned(),
+        "backup_jobs: GET /cluster/backup".to_owned(),
+        "firewall rules: GET /nodes/pve1/lxc/100/firewall/rules".to_owned(),
+        "firewall aliases: GET /nodes/pve1/qemu/200/firewall/aliases".to_owned(),
+        "firewall sets: GET /nodes/pve1/lxc/100/firewall/ipset".to_owned(),
+        "firewall options: GET /nodes/pve1/qemu/200/firewall/options".to_owned(),
     ];
     assert_eq!(sent(reads()).await, expected);
 }
