@@ -3,11 +3,15 @@
 //! Derived from the registry, for `doctor`: it compares them with what the token has and prints the
 //! smallest role that would do.
 
+mod act;
 mod purpose;
+mod tags;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use act::{ActRight, of_act};
 pub use purpose::Purpose;
+pub use tags::guarded_tags;
 
 use crate::action_registry::ActionKind;
 use crate::desired::{Desired, ReconcileMode, Spec, WantedState};
@@ -48,13 +52,32 @@ pub fn to_read() -> Rights {
     ])
 }
 
-/// What reading a node and keeping these guests takes, destruction aside: that is another token's business.
+/// What seeing everything takes that goes with a guest when it is destroyed. Without it such a guest is signed for, and the
+/// signer is told what is not visible.
+fn to_see_surroundings() -> Rights {
+    BTreeMap::from([
+        ("/", BTreeSet::from([AUDIT])),
+        ("/access", BTreeSet::from([AUDIT])),
+        ("/pool", BTreeSet::from(["Pool.Audit"])),
+        ("/vms", BTreeSet::from(["VM.Audit"])),
+    ])
+}
+
+/// What reading a node, keeping these guests and destroying those that are declared absent takes.
 pub fn to_keep(desired: &Desired, release: Release) -> Rights {
     let mut rights = to_read();
     for guest in desired.guests.values() {
         if let (WantedState::Bin(_), ReconcileMode::Enforce) = (&guest.state, guest.mode) {
             // Down, not started with the node, and tagged.
             rights.entry("/vms").or_default().extend(["VM.Config.Options", "VM.PowerMgmt"]);
+        }
+        if let (WantedState::Absent { final_backup }, ReconcileMode::Enforce) =
+            (&guest.state, guest.mode)
+        {
+            let saved = final_backup.as_ref().map(|_| Purpose::BackUp);
+            for purpose in [Purpose::Destroy].into_iter().chain(saved) {
+                add(&mut rights, purpose.rights(release));
+            }
         }
         // What is only observed takes no right to change it.
         if let (WantedState::Present(spec), ReconcileMode::Enforce) = (&guest.state, guest.mode) {
@@ -64,11 +87,15 @@ pub fn to_keep(desired: &Desired, release: Release) -> Rights {
     rights
 }
 
+fn add(rights: &mut Rights, more: Rights) {
+    for (path, privileges) in more {
+        rights.entry(path).or_default().extend(privileges);
+    }
+}
+
 fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release) {
     for purpose in Purpose::of(kind, spec) {
-        for (path, privileges) in purpose.rights(release) {
-            rights.entry(path).or_default().extend(privileges);
-        }
+        add(rights, purpose.rights(release));
     }
     let mut need = |path: &'static str, privilege: &'static str| {
         rights.entry(path).or_default().insert(privilege);
@@ -94,6 +121,10 @@ fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release)
         match key.hazard {
             Hazard::VolumeSlot | Hazard::RootVolume | Hazard::TpmState => {
                 need("/storage", "Datastore.AllocateSpace");
+                // A container's volume grows by a call whose parameters fall under what no other right is for.
+                if kind == GuestKind::Lxc {
+                    need("/vms", "VM.Config.Options");
+                }
                 if kind == GuestKind::Qemu && property.is_some_and(super::value::Property::is_cdrom)
                 {
                     need("/vms", "VM.Config.CDROM");
@@ -109,6 +140,13 @@ fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release)
             | Hazard::GuestName
             | Hazard::UnusedVolume
             | Hazard::Forbidden => {}
+        }
+        // Devices and directories of the host come by a mapping, which since 8.0 is somebody's to allow.
+        let is_mapped = property
+            .is_some_and(|property| property.parts().iter().any(|(name, _)| *name == "mapping"));
+        let shares = key.name == "virtiofs";
+        if (is_mapped || shares) && release >= Release::V8_0 {
+            need("/mapping", "Mapping.Use");
         }
         if key.name == "net" && release >= Release::V8_0 {
             need("/sdn/zones", "SDN.Use");
@@ -184,14 +222,57 @@ mod tests {
              [guest.200]\nkind = \"qemu\"\nstartup = 1\nide2 = \"none,media=cdrom\"\nargs = \"-x\"\n",
             Release::V8_4,
         );
-        let vms =
-            ["VM.Audit", "VM.Config.CDROM", "VM.Config.CPU", "VM.Config.Disk", "VM.Config.Network"];
+        let vms = [
+            "VM.Allocate",
+            "VM.Audit",
+            "VM.Config.CDROM",
+            "VM.Config.CPU",
+            "VM.Config.Disk",
+            "VM.Config.Network",
+        ];
         let vms = vms.into_iter().chain(["VM.Config.Options", "VM.PowerMgmt"]);
         assert_eq!(rights["/vms"], vms.collect());
         assert_eq!(rights["/"], BTreeSet::from(["Sys.Audit", "Sys.Modify"]));
         assert_eq!(rights["/sdn/zones"], BTreeSet::from(["SDN.Use"]));
+        assert_eq!(rights["/pool"], BTreeSet::from(["Pool.Audit"]), "102 is to be destroyed");
         let old = keep("[guest.101]\nkind = \"lxc\"\nnet0 = \"name=eth0\"\n", Release::V7_4);
         assert!(!old.contains_key("/sdn/zones"));
+    }
+
+    #[test]
+    fn what_is_to_be_destroyed_asks_for_each_of_its_steps() {
+        let absent = "[guest.102]\nkind = \"lxc\"\nstate = \"absent\"\n";
+        let rights = keep(absent, Release::V8_4);
+        let steps = ["VM.Allocate", "VM.Audit", "VM.Config.Options", "VM.PowerMgmt"];
+        assert_eq!(rights["/vms"], steps.into());
+        let saved = format!("{absent}final_backup = \"store\"\n");
+        let rights = keep(&saved, Release::V8_4);
+        assert!(rights["/vms"].contains("VM.Backup"));
+        assert!(rights["/storage"].contains("Datastore.AllocateSpace"));
+    }
+
+    #[test]
+    fn y18_a_mapped_device_asks_for_the_use_of_its_mapping() {
+        let mapped = "[guest.200]\nkind = \"qemu\"\nhostpci0 = \"mapping=card\"\n";
+        assert_eq!(keep(mapped, Release::V8_4)["/mapping"], ["Mapping.Use"].into());
+        let usb = "[guest.200]\nkind = \"qemu\"\nusb0 = \"mapping=stick\"\n";
+        assert!(keep(usb, Release::V8_4).contains_key("/mapping"));
+        let plain = "[guest.200]\nkind = \"qemu\"\nusb0 = \"spice\"\n";
+        assert!(!keep(plain, Release::V8_4).contains_key("/mapping"));
+    }
+
+    #[test]
+    fn a_containers_volume_and_backup_ask_for_its_options_too() {
+        let grown =
+            "[guest.101]\nkind = \"lxc\"\nrootfs = { storage = \"tank\", size = \"8GiB\" }\n";
+        assert!(keep(grown, Release::V8_4)["/vms"].contains("VM.Config.Options"));
+        let options = |kind: &str| {
+            let text = format!(
+                "[guest.222]\nkind = \"{kind}\"\nsource = {{ backup = \"s1:backup/x\" }}\n"
+            );
+            keep(&text, Release::V8_4)["/vms"].contains("VM.Config.Options")
+        };
+        assert!(options("lxc") && !options("qemu"));
     }
 
     #[test]

@@ -36,6 +36,7 @@ use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
 
+use super::act_rights::check_rights;
 use super::create_bounds::{self, LaneBounds};
 use super::error::Fatal;
 use super::guest_look::GuestLook;
@@ -357,6 +358,10 @@ async fn removal_proof(
     let (Step::Remove(_), Some(found)) = (&order.action.step, found) else {
         return Ok(None);
     };
+    // It is sent once for each making, so a right that is missing must not be found by sending it.
+    let params = order.action.step.params();
+    let checked = check_rights(&context.client, ActionKind::Destroy, found.id, &params).await;
+    checked.map_err(NotCleared::Held)?;
     end_is_provable(context, ActionKind::Destroy).await.map_err(NotCleared::Held)?;
     Ok(RemovalProof::of(context, &order.desired, found).await?)
 }

@@ -11,6 +11,7 @@
 //! `apply` is one pass and its work; `run` is passes and work for ever; the harness drops the whole engine at any
 //! await point, as a crash would. It must never decide what core decides, nor start a task nobody owns.
 
+mod act_rights;
 mod answer;
 mod approval_context;
 mod approvals;

@@ -21,6 +21,7 @@ use evenkeel_core::sign::{Envelope, LastBackup, Nonce, PendingId, PendingItem, T
 use serde::{Deserialize, Serialize};
 
 use super::EngineContext;
+use super::act_rights::check_rights;
 use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
 use super::final_backup::{backup_context, holds_backups};
@@ -194,6 +195,7 @@ pub(super) async fn draft(
 ) -> Result<DraftedItem, EngineError> {
     let anchor = mark(context, wanted.guest.vmid).await?;
     end_is_provable(context, wanted.op).await?;
+    check_rights(&context.client, wanted.op, wanted.guest, &wanted.params).await?;
     // Whoever was read before the task list may have been replaced since.
     let unread = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
     let guest = observe_guest(&context.client, wanted.guest).await.map_err(unread)?;

@@ -256,7 +256,7 @@ impl Client {
     }
 
     /// The datacenter's options; nested values are JSON.
-    pub(crate) async fn cluster_options(&self) -> Result<BTreeMap<String, String>, Error> {
+    pub async fn cluster_options(&self) -> Result<BTreeMap<String, String>, Error> {
         self.settings(ApiPath::new(["cluster", "options"]), Query::new()).await
     }
 

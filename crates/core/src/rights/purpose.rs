@@ -3,7 +3,7 @@
 //! `doctor` names it for what is declared, and for what somebody may want tomorrow. The calls' own rights stand in the
 //! registry of actions; here is what PVE asks besides.
 
-use super::Rights;
+use super::{Rights, to_see_surroundings};
 use crate::action_registry::ActionKind;
 use crate::desired::{GuestSource, Spec};
 use crate::id::GuestKind;
@@ -21,24 +21,33 @@ pub enum Purpose {
     Clone,
     /// Make a guest from a backup.
     Restore,
+    /// The same of a container.
+    RestoreContainer,
     /// Turn a guest into a template.
     Template,
     /// Move a volume to another storage.
     Move,
     /// Back a guest up, on request or before its end.
     BackUp,
+    /// Destroy a guest that somebody signed for: stop it, take its protection off, remove it.
+    Destroy,
+    /// Remove unsigned what a making of ours left, or a scratch guest.
+    Remove,
 }
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Make,
         Self::MakePrivileged,
         Self::Clone,
         Self::Restore,
+        Self::RestoreContainer,
         Self::Template,
         Self::Move,
         Self::BackUp,
+        Self::Destroy,
+        Self::Remove,
     ];
 
     /// What a declared guest may come to need.
@@ -54,7 +63,9 @@ impl Purpose {
         let is_privileged = kind == GuestKind::Lxc && says_privileged && made.is_some();
         let privileged = is_privileged.then_some(Self::MakePrivileged);
         let template = spec.template.then_some(Self::Template);
-        [made, privileged, template].into_iter().flatten().collect()
+        let is_container = kind == GuestKind::Lxc && made == Some(Self::Restore);
+        let container = is_container.then_some(Self::RestoreContainer);
+        [made, container, privileged, template].into_iter().flatten().collect()
     }
 
     /// Its name where somebody asks for it.
@@ -64,9 +75,12 @@ impl Purpose {
             Self::MakePrivileged => "make-privileged",
             Self::Clone => "clone",
             Self::Restore => "restore",
+            Self::RestoreContainer => "restore-container",
             Self::Template => "template",
             Self::Move => "move",
             Self::BackUp => "backup",
+            Self::Destroy => "destroy",
+            Self::Remove => "remove",
         }
     }
 
@@ -77,9 +91,12 @@ impl Purpose {
             Self::MakePrivileged => "making privileged containers",
             Self::Clone => "cloning guests",
             Self::Restore => "restoring backups",
+            Self::RestoreContainer => "restoring backups of containers",
             Self::Template => "converting guests to templates",
             Self::Move => "moving volumes",
             Self::BackUp => "backing guests up",
+            Self::Destroy => "signed destroys",
+            Self::Remove => "removing half-made and scratch guests",
         }
     }
 
@@ -104,6 +121,20 @@ impl Purpose {
                 need("/vms", "VM.Backup");
                 Some(ActionKind::Restore)
             }
+            Self::RestoreContainer => {
+                need("/vms", "VM.Config.Options");
+                None
+            }
+            Self::Destroy => {
+                // It is stopped, and its protection taken off.
+                need("/vms", "VM.PowerMgmt");
+                need("/vms", "VM.Config.Options");
+                Some(ActionKind::Destroy)
+            }
+            Self::Remove => {
+                need("/vms", "VM.PowerMgmt");
+                Some(ActionKind::Destroy)
+            }
             Self::Template => Some(ActionKind::Template),
             Self::Move => Some(ActionKind::MoveVolume),
             Self::BackUp => {
@@ -119,6 +150,9 @@ impl Purpose {
         // Network cards come with the source, on bridges that since 8.0 are somebody's to allow.
         if matches!(self, Self::Clone | Self::Restore) && release >= Release::V8_0 {
             need("/sdn/zones", "SDN.Use");
+        }
+        if matches!(self, Self::Destroy | Self::Remove) {
+            super::add(&mut rights, to_see_surroundings());
         }
         rights
     }

@@ -18,6 +18,7 @@ mod observed;
 mod odd_rows;
 mod on_request;
 mod removing;
+mod rights;
 mod rotation;
 mod spelled;
 mod stolen;

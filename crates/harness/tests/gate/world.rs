@@ -185,14 +185,23 @@ async fn x06_a_rollback_that_proxmox_refuses_has_failed() {
         let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
         engine.request(ActionKind::Rollback, "lxc/102".parse().unwrap(), given).await.unwrap();
         let approval = anna().approve(&item(engine).await, 7, now(&rig));
-        let token = evenkeel_sim::TOKENS[0].0;
-        rig.node.with(|sim| {
-            let access = &mut sim.world.access;
-            access.tokens.get_mut(token).unwrap().separated = true;
-            access.grant("/", token, "PVEAuditor");
-        });
+        // The right goes while the request is on its way: after the gate has asked for it.
+        rig.node.with(|sim| sim.inject(Effect::Latency { ms: 10_000 }.on("/rollback")));
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        Ok(ended(engine, accepted).await.end)
+        let revoked = async {
+            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+            let token = evenkeel_sim::TOKENS[0].0;
+            rig.node.with(|sim| {
+                let access = &mut sim.world.access;
+                access.tokens.get_mut(token).unwrap().separated = true;
+                access.grant("/", token, "PVEAuditor");
+            });
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            report = ended(engine, accepted) => Ok(report.end),
+            () = revoked => unreachable!("a person who waits for ever"),
+        }
     })
     .await;
     let OpEnd::Failed { why } = &end else { panic!("{end:?}") };

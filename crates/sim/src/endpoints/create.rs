@@ -87,6 +87,9 @@ fn container(cx: &mut Context<'_>, guest: GuestId) -> Answer {
         cx.need("/", &["Sys.Console"])?;
     }
     let change = given_keys(cx, guest.kind);
+    if restore && !replaces {
+        cx.need(&format!("/vms/{}", guest.vmid), &["VM.Config.Options"])?;
+    }
     rights::check(cx.world, cx.who, guest, &change, &Config::default(), unprivileged || restore)?;
     let archive = cx.text("ostemplate").unwrap_or_default().to_owned();
     let content = if restore { "backup" } else { "vztmpl" };

@@ -48,6 +48,8 @@ fn check_container(
     digest: Option<&str>,
 ) -> Result<(), ReplyFailure> {
     let config = cx.file(guest)?;
+    // `disk` and `size` are looked at as if they were keys of the file that no other right is for.
+    cx.need(&format!("/vms/{}", guest.vmid), &["VM.Config.Options"])?;
     write::check_lock(guest, config)?;
     write::check_digest(guest, config, digest, cx.world.release())?;
     let Some(value) = config.get(disk) else { return Err(no_mount()) };

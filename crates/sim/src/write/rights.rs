@@ -1,5 +1,7 @@
 //! Which privilege each config key needs, and what no token may ever set.
 
+use std::collections::BTreeSet;
+
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::release::Release;
 
@@ -23,6 +25,7 @@ pub(crate) fn check(
     if who.is_root() {
         return Ok(());
     }
+    registered_tags(world, who, change, config)?;
     let set = change.set.iter().map(|(key, value)| (key, value.as_deref().unwrap_or_default()));
     let gone = change.delete.iter().chain(&change.revert).map(|key| (key, ""));
     for (key, value) in set.chain(gone) {
@@ -32,6 +35,30 @@ pub(crate) fn check(
         }
     }
     Ok(())
+}
+
+/// Tags that are registered in the datacenter's options are an administrator's to add and to take away.
+fn registered_tags(
+    world: &World,
+    who: &Identity,
+    change: &WriteChange,
+    config: &Config,
+) -> Result<(), ReplyFailure> {
+    let split = |text: &str| -> BTreeSet<String> {
+        crate::format::split_list(text).into_iter().map(str::to_lowercase).collect()
+    };
+    let deleted = change.delete.iter().any(|key| key == "tags").then_some(None);
+    let Some(new) = change.set.get("tags").cloned().or(deleted) else { return Ok(()) };
+    let new = split(&new.unwrap_or_default());
+    let old = split(config.get("tags").unwrap_or_default());
+    let registered = split(world.options.get("registered-tags").map_or("", String::as_str));
+    let changed = old.symmetric_difference(&new).find(|tag| registered.contains(*tag));
+    match changed {
+        Some(tag) if !world.access.may(who, "/", &["Sys.Modify"], world.release()) => {
+            Err(ReplyFailure::Denied(format!("/, Sys.Modify for modifying tag '{tag}'")))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn need(world: &World, who: &Identity, path: &str, any: &[&str]) -> Result<(), ReplyFailure> {
@@ -133,6 +160,19 @@ fn bridge(world: &World, who: &Identity, format: &str, value: &str) -> Result<()
     }
 }
 
+/// A device or a directory of the host is used by its mapping, which is a right of its own.
+fn mapping(world: &World, who: &Identity, kind: &str, value: &str) -> Result<(), ReplyFailure> {
+    let named = value.split(',').find_map(|part| part.strip_prefix("mapping="));
+    let first = value.split(',').next().filter(|part| !part.is_empty() && !part.contains('='));
+    // The directory's name may stand without its key.
+    let named = named.or_else(|| first.filter(|_| kind == "dir"));
+    let dirid = value.split(',').find_map(|part| part.strip_prefix("dirid="));
+    match named.or(dirid) {
+        Some(id) => need(world, who, &format!("/mapping/{kind}/{id}"), &["Mapping.Use"]),
+        None => Ok(()),
+    }
+}
+
 /// Keys of a machine that only a root session may touch.
 const ROOT_ONLY: [&str; 13] = [
     "affinity",
@@ -180,15 +220,21 @@ fn qemu(
         }
         "memory" | "balloon" | "shares" | "allow-ksm" => need_vm(&["VM.Config.Memory"]),
         "acpi" | "hotplug" | "kvm" | "machine" | "scsihw" | "smbios" | "tablet" | "vga"
-        | "watchdog" | "audio" | "rng" | "serial" | "usb" | "hostpci" => {
-            need_vm(&["VM.Config.HWType"])
+        | "watchdog" | "audio" | "rng" | "serial" => need_vm(&["VM.Config.HWType"]),
+        "usb" | "hostpci" => {
+            need_vm(&["VM.Config.HWType"])?;
+            mapping(world, who, if stem == "usb" { "usb" } else { "pci" }, value)
+        }
+        "virtiofs" => {
+            need_vm(&["VM.Config.Disk"])?;
+            mapping(world, who, "dir", value)
         }
         "startup" => {
             need_vm(&["VM.Config.Options"])?;
             need(world, who, "/", &["Sys.Modify"])
         }
         "freeze" => need_vm(&["VM.PowerMgmt"]),
-        "boot" | "bootdisk" | "vmstatestorage" | "virtiofs" => need_vm(&["VM.Config.Disk"]),
+        "boot" | "bootdisk" | "vmstatestorage" => need_vm(&["VM.Config.Disk"]),
         "net" => {
             need_vm(&["VM.Config.Network"])?;
             bridge(world, who, "qm-net", value)

@@ -29,6 +29,7 @@ use super::cleared::{Cleared, ClearedPurpose, object};
 use super::{Clearance, NotCleared};
 use crate::authority::Authority;
 use crate::engine::EngineContext;
+use crate::engine::act_rights::check_rights;
 use crate::engine::approval_context::ApprovalContext;
 use crate::engine::approvals::note_refusal;
 use crate::engine::error::{EngineError, Fatal};
@@ -146,7 +147,7 @@ async fn judge<'o>(
 struct LastLook {
     fresh: Guest,
     found: FoundGuest,
-    /// Whether the end of the act could be proven.
+    /// Whether the end of the act could be proven, and the token has the rights it takes.
     provable: Result<(), Refusal>,
     /// Whether everything that goes with the guest was put before the signer.
     around: Result<(), Refusal>,
@@ -168,7 +169,12 @@ async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook
         return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
     }
     let found = prove_identity(context, &fresh, &order.mark).await?;
-    let provable = end_is_provable(context, order.item.op).await;
+    let PendingItem { op, guest, params, .. } = &order.item;
+    // Before the nonce is spent: an approval that Proxmox would refuse is kept for when the right is there.
+    let provable = match end_is_provable(context, *op).await {
+        Ok(()) => check_rights(&context.client, *op, *guest, params).await,
+        Err(refusal) => Err(refusal),
+    };
     if order.item.op == ActionKind::Template {
         let snapshots = observe_snapshots(&context.client, fresh.id).await.ok();
         if let Some(hold) = TemplateHold::of_snapshots(snapshots.as_deref()) {

@@ -15,6 +15,7 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 use super::NotCleared;
 use super::cleared::{Cleared, allowed};
 use crate::engine::EngineContext;
+use crate::engine::act_rights::check_rights;
 use crate::engine::final_backup::check_room;
 use crate::observe::{observe_guest, observe_snapshots};
 
@@ -50,6 +51,8 @@ impl AskedOrder {
         let snapshots = snapshots.map_err(|error| unread(error.to_string()))?;
         let params = asked_params(self.op, &fresh, &snapshots, self.params.clone())?;
         let call = PveCall::asked(self.op, &params)?;
+        // A backup without its right is answered by 200, and its task fails.
+        check_rights(&context.client, self.op, self.guest, &params).await?;
         if let PveCall::Backup { storage } = &call {
             check_room(context, storage, self.guest).await?;
         }

@@ -14,6 +14,7 @@ use evenkeel_core::actual::{Coverage, Snapshot};
 use evenkeel_core::desired::{Desired, ReconcileMode, WantedState};
 use evenkeel_core::release::Release;
 use evenkeel_core::rights::{self, Purpose, Rights, Separation};
+use evenkeel_core::value::Value;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
@@ -37,6 +38,7 @@ pub(super) async fn check(
 ) -> Result<(), Failure> {
     let release = reachability(connection, findings).await?;
     token_rights(connection, desired, release, findings).await?;
+    tag_rights(connection, desired, findings).await;
     let declared: BTreeSet<_> = desired.guests.keys().copied().collect();
     guests(&observe(&connection.client, &declared, CONCURRENCY).await?, desired, findings);
     token_users(connection, state, findings).await;
@@ -158,12 +160,45 @@ async fn token_rights(
     Ok(())
 }
 
+/// Whether the datacenter keeps declared tags for its administrators.
+async fn tag_rights(connection: &Connection, desired: &Desired, findings: &mut Findings) {
+    let enforced = desired.guests.values().filter(|guest| guest.mode == ReconcileMode::Enforce);
+    let specs = enforced.filter_map(|guest| match &guest.state {
+        WantedState::Present(spec) => Some(spec),
+        WantedState::Bin(_) | WantedState::Absent { .. } => None,
+    });
+    let tags = specs.flat_map(|spec| &spec.fields).filter(|field| field.key.key().name == "tags");
+    let declared = tags.filter_map(|field| match &field.want {
+        Some(Value::Set(tags)) => Some(tags.iter()),
+        Some(_) | None => None,
+    });
+    let declared: BTreeSet<&str> = declared.flatten().map(AsRef::as_ref).collect();
+    if declared.is_empty() {
+        return;
+    }
+    let (Ok(options), Ok(held)) =
+        (connection.client.cluster_options().await, connection.client.permissions().await)
+    else {
+        return;
+    };
+    let guarded = rights::guarded_tags(&options, declared);
+    if guarded.is_empty() || holds(&held, "/", "Sys.Modify") {
+        return;
+    }
+    let names: Vec<&str> = guarded.into_iter().collect();
+    let what = format!("the datacenter keeps tags for its administrators: {}", names.join(", "));
+    let next = "grant Sys.Modify on /, take them out of registered-tags, or do not declare them";
+    findings.warn("tags", &what, next);
+}
+
 /// What the declared guests that are changed may come to need.
 fn declared_purposes(desired: &Desired) -> BTreeSet<Purpose> {
     let enforced = desired.guests.values().filter(|guest| guest.mode == ReconcileMode::Enforce);
     let purposes = enforced.flat_map(|guest| match &guest.state {
         WantedState::Present(spec) => Purpose::of(guest.id.kind, spec),
-        WantedState::Bin(_) | WantedState::Absent { .. } => Vec::new(),
+        WantedState::Absent { final_backup: None } => vec![Purpose::Destroy],
+        WantedState::Absent { final_backup: Some(_) } => vec![Purpose::Destroy, Purpose::BackUp],
+        WantedState::Bin(_) => Vec::new(),
     });
     purposes.collect()
 }
