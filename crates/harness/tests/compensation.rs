@@ -404,7 +404,7 @@ fn give(rig: &Rig, thing: NumberThing) {
 }
 
 /// What the number has beside a guest.
-fn around(rig: &Rig) -> std::collections::BTreeSet<String> {
+fn around(rig: &Rig) -> BTreeSet<String> {
     rig.node.with(|sim| sim.world.around(guest().vmid))
 }
 

@@ -12,11 +12,12 @@ use evenkeel_core::surroundings::{
     BackupJobEntry, FirewallKind, FirewallLine, GuestSurroundings, HiddenCause, PartReading,
     job_naming,
 };
-use futures_util::future;
+use futures_util::future::{self, BoxFuture};
 
 use crate::pve::Client;
 use crate::pve::around::{BackupJobRow, FirewallList, GrantRow, HaRow, ReplicationRow};
 use crate::pve::error::{Error, ErrorClass};
+use crate::pve::list::{ListReading, UnreadRow};
 use crate::pve::site::{Permissions, Resource};
 use crate::pve::text::clean;
 
@@ -25,10 +26,10 @@ use crate::pve::text::clean;
 pub(super) struct ClusterLists {
     before: Result<Permissions, Error>,
     after: Result<Permissions, Error>,
-    access: Result<Vec<GrantRow>, Error>,
-    ha: Result<Vec<HaRow>, Error>,
-    replication: Result<Vec<ReplicationRow>, Error>,
-    backup_jobs: Result<Vec<BackupJobRow>, Error>,
+    access: Result<ListReading<GrantRow>, Error>,
+    ha: Result<ListReading<HaRow>, Error>,
+    replication: Result<ListReading<ReplicationRow>, Error>,
+    backup_jobs: Result<ListReading<BackupJobRow>, Error>,
 }
 
 /// Reads them all at once, for a look that nothing is removed by: the rights may be those of a moment later.
@@ -58,8 +59,16 @@ async fn read_lists(client: &Client) -> ClusterLists {
     ClusterLists { before, after, access, ha, replication, backup_jobs }
 }
 
-/// Everything under the number of a guest that is there.
-pub(super) async fn observe_surroundings(client: &Client, guest: GuestId) -> GuestSurroundings {
+/// Everything under the number of a guest that is there. In a box, because many answers are held at once, and few who could
+/// ask for them do.
+pub(super) fn observe_surroundings(
+    client: &Client,
+    guest: GuestId,
+) -> BoxFuture<'_, GuestSurroundings> {
+    Box::pin(read_surroundings(client, guest))
+}
+
+async fn read_surroundings(client: &Client, guest: GuestId) -> GuestSurroundings {
     let first = glance_at_firewall(client, guest).await;
     let lists = read_lists(client).await;
     let guests = client.cluster_guests().await;
@@ -130,10 +139,19 @@ fn lacks<T>(privilege: &'static str, path: impl Into<String>) -> PartReading<T> 
     PartReading::NotVisible(HiddenCause::Lacks { privilege, path: path.into() })
 }
 
-/// A part that Proxmox refuses to whoever lacks this right.
-fn part<T>(read: Result<Vec<T>, &Error>, privilege: &'static str, path: &str) -> PartReading<T> {
-    match read {
-        Ok(entries) => PartReading::Read(entries),
+/// A part that Proxmox refuses to whoever lacks this right: of its list the rows that are about the guest. A row that could
+/// not be read and may be about it hides the part, and nothing else (invariant 22).
+fn part<R, T>(
+    list: &Result<ListReading<R>, Error>,
+    entry: impl Fn(&R) -> Option<T>,
+    may_be_about: impl Fn(&UnreadRow) -> bool,
+    (privilege, path): (&'static str, &str),
+) -> PartReading<T> {
+    match list {
+        Ok(list) if list.unread.iter().any(may_be_about) => {
+            PartReading::NotVisible(HiddenCause::Unreadable)
+        }
+        Ok(list) => PartReading::Read(list.rows.iter().filter_map(entry).collect()),
         Err(error) => hidden_by(error, privilege, path),
     }
 }
@@ -192,34 +210,33 @@ impl ClusterLists {
             Some(false) => return lacks("Sys.Audit", "/access"),
             Some(true) => {}
         }
-        let of_guest = self.access.as_ref().map(|rows| {
-            let rows = rows.iter().filter(|row| row.path == path);
-            rows.map(|row| clean(&format!("{} for {} {}", row.roleid, row.kind, row.ugid)))
-                .collect()
-        });
-        part(of_guest, "Sys.Audit", "/access")
+        let entry = |row: &GrantRow| {
+            let text = format!("{} for {} {}", row.roleid, row.kind, row.ugid);
+            (row.path == path).then(|| clean(&text))
+        };
+        let may_be_about = |row: &UnreadRow| row.text("path").is_none_or(|of| of == path);
+        part(&self.access, entry, may_be_about, ("Sys.Audit", "/access"))
     }
 
     fn ha(&self, vmid: VmId) -> PartReading<String> {
-        let is_of = |row: &&HaRow| {
-            row.sid.split_once(':').is_some_and(|(_, number)| number.parse() == Ok(vmid))
-        };
+        let is_of =
+            |sid: &str| sid.split_once(':').is_none_or(|(_, number)| number.parse() == Ok(vmid));
         let entry = |row: &HaRow| {
-            clean(&format!("{} {}", row.sid, row.state.as_deref().unwrap_or_default()))
+            let text = format!("{} {}", row.sid, row.state.as_deref().unwrap_or_default());
+            is_of(&row.sid).then(|| clean(&text))
         };
-        let of_guest = self.ha.as_ref().map(|rows| rows.iter().filter(is_of).map(entry).collect());
-        part(of_guest, "Sys.Audit", "/")
+        let may_be_about = |row: &UnreadRow| row.text("sid").is_none_or(is_of);
+        part(&self.ha, entry, may_be_about, ("Sys.Audit", "/"))
     }
 
     fn replication(&self, vmid: VmId) -> PartReading<String> {
         let entry = |row: &ReplicationRow| {
-            clean(&format!("{} to {}", row.id, row.target.as_deref().unwrap_or("?")))
+            let text = format!("{} to {}", row.id, row.target.as_deref().unwrap_or("?"));
+            (row.guest == vmid).then(|| clean(&text))
         };
-        let of_guest = self
-            .replication
-            .as_ref()
-            .map(|rows| rows.iter().filter(|row| row.guest == vmid).map(entry).collect());
-        part(of_guest, "VM.Audit", &format!("/vms/{vmid}"))
+        let may_be_about =
+            |row: &UnreadRow| row.parsed("guest").is_none_or(|guest: VmId| guest == vmid);
+        part(&self.replication, entry, may_be_about, ("VM.Audit", &format!("/vms/{vmid}")))
     }
 
     fn backup_jobs(&self, vmid: VmId) -> PartReading<BackupJobEntry> {
@@ -227,18 +244,20 @@ impl ClusterLists {
             let naming = job_naming(vmid.get(), &row.listed(), &row.excluded())?;
             Some(BackupJobEntry { id: clean(&row.id), naming })
         };
-        let of_guest =
-            self.backup_jobs.as_ref().map(|rows| rows.iter().filter_map(entry).collect());
-        part(of_guest, "Sys.Audit", "/")
+        part(&self.backup_jobs, entry, |_| true, ("Sys.Audit", "/"))
     }
 
     /// The pool of a guest. A pool that the token may not see is left out of the guest's line, so the right must reach
     /// every pool: granted on `/pool`, and on every path below that somebody granted anything on.
-    fn pool(&self, guests: Result<Vec<Resource>, Error>, vmid: VmId) -> PartReading<String> {
+    fn pool(
+        &self,
+        guests: Result<ListReading<Resource>, Error>,
+        vmid: VmId,
+    ) -> PartReading<String> {
         let Ok(guests) = guests else {
             return PartReading::NotVisible(HiddenCause::Unreadable);
         };
-        let Some(row) = guests.into_iter().find(|row| row.vmid == Some(vmid)) else {
+        let Some(row) = guests.rows.into_iter().find(|row| row.vmid == Some(vmid)) else {
             return PartReading::NotVisible(HiddenCause::Unreadable);
         };
         if let Some(pool) = row.pool {
@@ -247,7 +266,12 @@ impl ClusterLists {
         if let PartReading::NotVisible(cause) = self.access("/pool") {
             return PartReading::NotVisible(cause);
         }
-        let below = self.access.iter().flatten().map(|row| row.path.as_str());
+        // A row that cannot be read may be about any pool.
+        let rows = match &self.access {
+            Ok(list) if list.unread.is_empty() => &list.rows,
+            Ok(_) | Err(_) => return PartReading::NotVisible(HiddenCause::Unreadable),
+        };
+        let below = rows.iter().map(|row| row.path.as_str());
         let below = below.filter(|path| path.starts_with("/pool/"));
         let hidden = std::iter::once("/pool")
             .chain(below)

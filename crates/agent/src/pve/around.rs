@@ -13,6 +13,7 @@ use super::Client;
 use super::error::Error;
 use super::exchange::{ApiPath, HttpRequest};
 use super::form::Query;
+use super::list::ListReading;
 use super::scalar::{self, TextMap};
 use super::site::Permissions;
 
@@ -119,24 +120,24 @@ impl Client {
     }
 
     /// Who has which role where, as far as the token may see it.
-    pub(crate) async fn access_list(&self) -> Result<Vec<GrantRow>, Error> {
-        self.call(HttpRequest::list(ApiPath::new(["access", "acl"]), Query::new())).await
+    pub(crate) async fn access_list(&self) -> Result<ListReading<GrantRow>, Error> {
+        self.list(HttpRequest::list(ApiPath::new(["access", "acl"]), Query::new())).await
     }
 
     /// What HA manages.
-    pub(crate) async fn ha_resources(&self) -> Result<Vec<HaRow>, Error> {
-        self.call(HttpRequest::list(ApiPath::new(["cluster", "ha", "resources"]), Query::new()))
+    pub(crate) async fn ha_resources(&self) -> Result<ListReading<HaRow>, Error> {
+        self.list(HttpRequest::list(ApiPath::new(["cluster", "ha", "resources"]), Query::new()))
             .await
     }
 
     /// Replication jobs of the guests that the token may see.
-    pub(crate) async fn replication_jobs(&self) -> Result<Vec<ReplicationRow>, Error> {
-        self.call(HttpRequest::list(ApiPath::new(["cluster", "replication"]), Query::new())).await
+    pub(crate) async fn replication_jobs(&self) -> Result<ListReading<ReplicationRow>, Error> {
+        self.list(HttpRequest::list(ApiPath::new(["cluster", "replication"]), Query::new())).await
     }
 
     /// All backup jobs.
-    pub(crate) async fn backup_jobs(&self) -> Result<Vec<BackupJobRow>, Error> {
-        self.call(HttpRequest::list(ApiPath::new(["cluster", "backup"]), Query::new())).await
+    pub(crate) async fn backup_jobs(&self) -> Result<ListReading<BackupJobRow>, Error> {
+        self.list(HttpRequest::list(ApiPath::new(["cluster", "backup"]), Query::new())).await
     }
 
     /// What the token may do on one path, by whatever grant.

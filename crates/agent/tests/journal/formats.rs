@@ -142,6 +142,9 @@ fn as_before_3(mut record: Record) -> Record {
             mark.unread.clear();
         }
         intent.around = None;
+        if let Some(mark) = &mut intent.task_mark {
+            mark.unread.clear();
+        }
     }
     record
 }

@@ -189,7 +189,7 @@ async fn x06_a_rollback_that_proxmox_refuses_has_failed() {
         rig.node.with(|sim| sim.inject(Effect::Latency { ms: 10_000 }.on("/rollback")));
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let revoked = async {
-            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
             let token = evenkeel_sim::TOKENS[0].0;
             rig.node.with(|sim| {
                 let access = &mut sim.world.access;

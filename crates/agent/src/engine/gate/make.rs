@@ -89,7 +89,7 @@ pub(super) struct MakingMarks {
 }
 
 async fn around(context: &EngineContext, guest: GuestId) -> GuestSurroundings {
-    observe_number(&context.client, guest, context.shared.cluster_lists(context)).await
+    Box::pin(observe_number(&context.client, guest, context.shared.cluster_lists(context))).await
 }
 
 /// Refuses the first start of a container that came with raw lines which may open the host to it.
