@@ -9,6 +9,7 @@
 //! Nothing here reads a clock: every entry takes the moment as an argument, so a paused clock gives
 //! the same run every time.
 
+mod hang;
 mod others;
 mod request;
 mod schedule;
@@ -59,6 +60,8 @@ pub struct Simulator {
     pub(crate) restarts: u64,
     /// What `/etc/pve` tells of configuration files.
     pub(crate) cluster_fs: ClusterFs,
+    /// Storages that do not answer.
+    hanging: hang::HangingStorages,
 }
 
 /// Beyond this the request log loses its older half; a test that reads it sends far fewer.
@@ -117,6 +120,7 @@ impl Simulator {
             next_ticket: 0,
             certificate: 0,
             restarts: 0,
+            hanging: hang::HangingStorages::default(),
         }
     }
 
@@ -306,6 +310,8 @@ impl Simulator {
                 self.world.around.given_ms.insert(guest.vmid.get(), self.now_ms);
                 self.world.set_thing(guest, thing, present);
             }
+            Event::StorageHangs { storage, ms, lists } => self.storage_hangs(storage, ms, lists),
+            Event::StorageAnswers { storage } => self.storage_answers(&storage),
             Event::Lag { guest, ms } => {
                 self.lagging.insert(guest.vmid.get(), self.now_ms + ms);
             }

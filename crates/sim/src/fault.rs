@@ -313,6 +313,22 @@ pub enum Event {
         /// Whether it is there from now on.
         present: bool,
     },
+    /// A storage does not answer: whoever lists it, or reads a backup on it, waits and keeps one of the node's workers.
+    StorageHangs {
+        /// Which storage.
+        storage: String,
+        /// Milliseconds; for ever if absent.
+        #[serde(default)]
+        ms: Option<u64>,
+        /// Whether the list of all storages hangs with it.
+        #[serde(default)]
+        lists: bool,
+    },
+    /// It answers again.
+    StorageAnswers {
+        /// Which storage.
+        storage: String,
+    },
     /// The statistics daemon does not notice a guest for a while, so that `/cluster/resources` shows what was.
     Lag {
         /// Which.

@@ -151,9 +151,11 @@ pub(super) fn resources(cx: &Context<'_>) -> Success {
             if cx.may(&format!("/storage/{name}"), &["Datastore.Audit", "Datastore.AllocateSpace"])
             {
                 let content: Vec<&str> = storage.content.iter().map(String::as_str).collect();
+                let status =
+                    if cx.unseen_storages.contains(name) { "unknown" } else { "available" };
                 all.push(json!({
                     "id": format!("storage/{node}/{name}"), "type": "storage", "storage": name, "node": node,
-                    "status": "available", "plugintype": storage.kind.as_str(), "shared": 0,
+                    "status": status, "plugintype": storage.kind.as_str(), "shared": 0,
                     "content": content.join(","), "disk": storage.used_bytes(), "maxdisk": storage.total_bytes,
                 }));
             }

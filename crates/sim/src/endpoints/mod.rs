@@ -22,7 +22,7 @@ mod snapshots;
 mod storage;
 mod tasks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use serde_json::{Value, json};
@@ -102,6 +102,8 @@ pub(crate) struct Context<'a> {
     pub(crate) holes: &'a [(String, String)],
     pub(crate) kind: Option<GuestKind>,
     pub(crate) now_ms: u64,
+    /// Storages of which the node's statistics have heard nothing for long.
+    pub(crate) unseen_storages: &'a BTreeSet<String>,
 }
 
 type Answer = Result<Success, ReplyFailure>;

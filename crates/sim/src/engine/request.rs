@@ -41,10 +41,10 @@ pub(crate) struct PendingRequest {
 
 /// What a handler needs to run, again and again if it has to wait.
 #[derive(Debug, Clone)]
-struct RequestWork {
-    method: String,
-    segments: Vec<String>,
-    params: Params,
+pub(super) struct RequestWork {
+    pub(super) method: String,
+    pub(super) segments: Vec<String>,
+    pub(super) params: Params,
     who: Identity,
     formatter: Formatter,
     protected: bool,
@@ -70,6 +70,8 @@ enum State {
         until_ms: u64,
         reply: Reply,
     },
+    /// A worker asks a storage that does not answer.
+    Hanging,
     Done,
 }
 
@@ -81,6 +83,11 @@ impl PendingRequest {
 
     pub(super) fn is_working(&self) -> bool {
         self.state != State::Done
+    }
+
+    /// Whether its worker waits for a storage.
+    pub(super) fn is_hanging(&self) -> bool {
+        self.state == State::Hanging
     }
 
     pub(super) fn drop_connection(&mut self) {
@@ -97,7 +104,7 @@ impl PendingRequest {
                 Some(*deadline_ms)
             }
             State::Holding { until_ms, .. } => Some(*until_ms),
-            State::Blocked | State::Done => None,
+            State::Blocked | State::Hanging | State::Done => None,
         };
         let limit =
             (!self.answered && self.holds_worker()).then_some(self.arrived_ms + PROXY_LIMIT_MS);
@@ -109,7 +116,7 @@ impl PendingRequest {
 
     fn holds_worker(&self) -> bool {
         match self.state {
-            State::Locked { .. } | State::Awaiting { .. } => {
+            State::Locked { .. } | State::Awaiting { .. } | State::Hanging => {
                 self.work.as_ref().is_some_and(|work| work.protected)
             }
             State::Queued { .. } | State::Blocked | State::Holding { .. } | State::Done => false,
@@ -168,6 +175,7 @@ impl Simulator {
             | State::Locked { .. }
             | State::Awaiting { .. }
             | State::Holding { .. }
+            | State::Hanging
             | State::Done => self.now_ms,
         };
         pending.state = State::Holding { until_ms: from + delay_ms, reply };
@@ -302,6 +310,13 @@ impl Simulator {
         match pending.state.clone() {
             State::Queued { from_ms } if from_ms <= now_ms => self.start(pending),
             State::Blocked => self.start(pending),
+            State::Hanging => {
+                let hangs = pending.work.as_ref().is_some_and(|work| self.hangs(work));
+                if !hangs {
+                    self.execute(pending);
+                }
+                !hangs
+            }
             State::Locked { guest, deadline_ms } => {
                 let since_ms = pending.waits_since_ms.unwrap_or(now_ms);
                 let held =
@@ -346,6 +361,10 @@ impl Simulator {
         if protected && busy >= WORKERS {
             pending.state = State::Blocked;
             return false;
+        }
+        if pending.work.as_ref().is_some_and(|work| self.hangs(work)) {
+            pending.state = State::Hanging;
+            return true;
         }
         self.execute(pending);
         true
@@ -434,6 +453,7 @@ impl Simulator {
             return Err(ReplyFailure::died("cluster not ready - no quorum?"));
         }
         let EndpointCall::TaskStop = endpoint.call else {
+            let unseen_storages = &self.hanging.unseen(self.now_ms);
             let context = &mut Context {
                 world: &mut self.world,
                 tasks: &mut self.tasks,
@@ -444,6 +464,7 @@ impl Simulator {
                 holes: &holes,
                 kind,
                 now_ms: self.now_ms,
+                unseen_storages,
             };
             return endpoints::dispatch(context, endpoint.call);
         };

@@ -51,13 +51,15 @@ impl Simulator {
             Holder::Task(_) | Holder::Readers(_) => None,
         });
         let requests = self.pending.values().filter_map(super::PendingRequest::next_event_ms);
-        tasks.chain(locks).chain(requests).min().map(|at| at.max(self.now_ms))
+        let hanging = self.hanging.next_event_ms();
+        tasks.chain(locks).chain(requests).chain(hanging).min().map(|at| at.max(self.now_ms))
     }
 
     /// Does everything that can be done at this very moment.
     pub(super) fn settle(&mut self) {
         loop {
             let now_ms = self.now_ms;
+            self.hanging.pass(now_ms);
             self.locks.retain(|_, holder| match holder {
                 Holder::Foreign { until_ms } => *until_ms > now_ms,
                 Holder::Task(_) | Holder::Readers(_) => true,
