@@ -21,8 +21,8 @@ use evenkeel_core::selection::PassScope;
 
 use crate::cluster_files::ClusterFiles;
 use crate::engine::{
-    HubKnown, RemovalReader, bins_in, early_bounds, memories_in, node_time, source_contents,
-    waiting,
+    Findings, HubKnown, LookWishes, PERSONS_PATIENCE, bins_in, early_bounds, memories_in,
+    node_time, waiting,
 };
 use crate::journal::verify::newest;
 use crate::journal::{JournalState, ReadOnlyDirectory, moment};
@@ -60,16 +60,32 @@ pub async fn preview(
     let looked = &mut Looked { memory: &mut NodeMemory::default(), files: None, also };
     let SeenNode { mut actual, compared } =
         observe_declared(client, &desired, &scope, looked).await?;
-    let reader = RemovalReader { client, scratch_vmids: &policy.scratch_vmids };
-    let provenance = |guest| journal.ledger().provenance(guest);
-    known.removals = reader.early(&desired, &actual, &known, provenance).await;
     let create = policy.create.as_ref();
     let made = HubKnown::of(journal.ledger());
     known.create = early_bounds(create, &made, &desired, &actual, node_time(client));
-    known.sources = source_contents(client, create, &desired, &actual).await;
+    look_beside(client, policy, &desired, &actual, &journal, &mut known).await;
     let mut plan = plan_knowing_others(client, &compared, &mut actual, &known).await?;
-    name_lock_owners(client, &mut plan, &actual).await;
+    let (hasty, _) = client.in_haste();
+    let naming = name_lock_owners(&hasty, &mut plan, &actual);
+    let _ = tokio::time::timeout(PERSONS_PATIENCE, naming).await;
     Ok(Preview { actual, plan, scope })
+}
+
+/// What is beside guests, as far as a person waits for it.
+async fn look_beside(
+    client: &Client,
+    policy: &Policy,
+    desired: &Desired,
+    actual: &Snapshot,
+    journal: &JournalState,
+    known: &mut PlanContext,
+) {
+    let (create, scratch_vmids) = (policy.create.as_ref(), &policy.scratch_vmids);
+    let wishes = LookWishes { client, policy: create, scratch_vmids, desired, actual };
+    let mut findings = Findings::default();
+    findings.wish(&wishes, known, |guest| journal.ledger().provenance(guest));
+    findings.wait(PERSONS_PATIENCE).await;
+    findings.tell(known);
 }
 
 /// What a reading may rest on, and whom else it is about.

@@ -173,6 +173,11 @@ impl<R: Send + 'static> Queue<R> {
         self.table.busy(vmid)
     }
 
+    /// What every guest whose lane is at work is busy with.
+    pub fn all_busy(&self) -> Vec<(VmId, LaneBusy)> {
+        self.table.all_busy()
+    }
+
     /// How many operations run now.
     pub fn running(&self) -> usize {
         self.running.len()

@@ -201,7 +201,9 @@ impl From<Error> for Failure {
                 NotSent::Connect { .. }
                 | NotSent::ConnectTimeout { .. }
                 | NotSent::Tls { .. }
-                | NotSent::NodeNotReached { .. } => Exit::Transient,
+                | NotSent::NodeNotReached { .. }
+                | NotSent::StorageSilent { .. }
+                | NotSent::StorageSlow { .. } => Exit::Transient,
                 NotSent::TooLarge { .. } => Exit::Failed,
             },
             Error::Unknown { .. } => Exit::Transient,

@@ -52,6 +52,7 @@ pub mod rights;
 pub mod secret;
 pub mod selection;
 pub mod sign;
+pub mod storage_hearing;
 pub mod surroundings;
 pub mod task_log;
 #[cfg(test)]

@@ -10,11 +10,15 @@ use evenkeel_core::id::OperationId;
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::selection::GuestName;
 use evenkeel_core::sign::{PendingId, PendingItem};
+use futures_util::future::{BoxFuture, FutureExt as _};
 use tokio::sync::oneshot;
 
 use super::AgentLoop;
 use super::protocol::{PendingView, Refused, RefusedCode, SocketAnswer};
-use crate::engine::{Engine, EngineError, Fatal, KeptItem, Submitted, WithdrawError, waiting};
+use crate::engine::{
+    Engine, EngineError, Fatal, KeptItem, RequestError, RequestTaken, Submitted, WithdrawError,
+    waiting,
+};
 use crate::find_guest::FindGuestError;
 use crate::journal::JournalState;
 
@@ -71,46 +75,79 @@ fn not_found(error: &FindGuestError) -> Refused {
     Refused::new(code, error.to_string(), error.hint())
 }
 
-impl AgentLoop {
-    /// Everything that waits for a signature, oldest first.
-    pub(super) async fn pending(&self) -> Result<SocketAnswer, Fatal> {
-        Ok(SocketAnswer::Pending { items: views(self.engine.pending().await?) })
-    }
+/// Something that a client of the socket asked for, while the node is asked about it.
+pub(super) type AnswerUnderWay = BoxFuture<'static, ReadyAnswer>;
 
-    /// Ends an item that somebody asked for.
-    pub(super) async fn withdraw(
+/// What is to be answered, and to whom.
+pub(super) struct ReadyAnswer {
+    to: oneshot::Sender<SocketAnswer>,
+    what: ReadyWhat,
+}
+
+enum ReadyWhat {
+    /// What somebody asked for is taken, or not.
+    Request(Result<RequestTaken, RequestError>),
+    /// An item is withdrawn, or not.
+    Withdrawn(PendingId, Result<(), WithdrawError>),
+}
+
+impl AgentLoop {
+    /// Ends an item that somebody asked for. One that is judged just now is waited for, beside the loop.
+    pub(super) fn withdraw(
         &mut self,
         id: PendingId,
         note: String,
-    ) -> Result<SocketAnswer, Fatal> {
-        let error = match self.engine.withdraw(id, note).await {
-            Ok(()) => {
-                tracing::warn!(%id, "an operator withdrew what had been asked for");
-                return Ok(SocketAnswer::Done { message: format!("{id} waits no longer") });
-            }
-            Err(WithdrawError::Engine(EngineError::Fatal(fatal))) => return Err(fatal),
-            Err(error) => error,
-        };
-        let code = match &error {
-            WithdrawError::NotWaiting(_) => RefusedCode::NotFound,
-            WithdrawError::Declared { .. } | WithdrawError::Engine(_) => RefusedCode::Failed,
-        };
-        Ok(SocketAnswer::Refused(Refused::new(code, error.to_string(), error.hint())))
+        to: oneshot::Sender<SocketAnswer>,
+    ) {
+        let withdrawing = self.engine.withdrawing(id, note);
+        let answering =
+            async move { ReadyAnswer { to, what: ReadyWhat::Withdrawn(id, withdrawing.await) } };
+        self.answering.push(answering.boxed());
     }
 
-    /// Takes what somebody asks for. What becomes of what is done at once is answered when it has ended.
-    pub(super) async fn take_request(
+    /// Takes what somebody asks for. The node is asked about it beside the loop.
+    pub(super) fn take_request(
         &mut self,
         op: ActionKind,
-        guest: &GuestName,
+        guest: GuestName,
         params: BTreeMap<String, String>,
-        answer: oneshot::Sender<SocketAnswer>,
-    ) -> Result<(), Fatal> {
-        match request(&mut self.engine, op, guest, params).await? {
-            Err(op) => drop(self.submitters.insert(op, answer)),
-            // Whoever asked may have gone; the journal has it.
-            Ok(told) => drop(answer.send(told)),
-        }
+        to: oneshot::Sender<SocketAnswer>,
+    ) {
+        let requesting = self.engine.requesting(op, guest, params);
+        let answering =
+            async move { ReadyAnswer { to, what: ReadyWhat::Request(requesting.await) } };
+        self.answering.push(answering.boxed());
+    }
+
+    /// Answers what is ready; what is done at once is answered when it has ended.
+    pub(super) fn answered(&mut self, ready: ReadyAnswer) -> Result<(), Fatal> {
+        let ReadyAnswer { to, what } = ready;
+        let told = match what {
+            ReadyWhat::Withdrawn(id, withdrawn) => withdrawn_answer(id, withdrawn)?,
+            ReadyWhat::Request(Ok(RequestTaken::Raised { id, guest })) => {
+                SocketAnswer::Raised { id, guest }
+            }
+            ReadyWhat::Request(Ok(RequestTaken::MayRun(judged))) => {
+                match self.engine.run_asked(judged) {
+                    Ok(op) => {
+                        self.submitters.insert(op, to);
+                        return Ok(());
+                    }
+                    Err(error) => SocketAnswer::Refused(refused(&error.refusal()?)),
+                }
+            }
+            ReadyWhat::Request(Err(RequestError::Find(FindGuestError::Fatal(fatal)))) => {
+                return Err(fatal);
+            }
+            ReadyWhat::Request(Err(RequestError::Find(error))) => {
+                SocketAnswer::Refused(not_found(&error))
+            }
+            ReadyWhat::Request(Err(RequestError::Engine(error))) => {
+                SocketAnswer::Refused(refused(&error.refusal()?))
+            }
+        };
+        // Whoever asked may have gone; the journal has it.
+        let _ = to.send(told);
         Ok(())
     }
 
@@ -137,6 +174,25 @@ impl AgentLoop {
         let _ = answer.send(told);
         Ok(())
     }
+}
+
+fn withdrawn_answer(
+    id: PendingId,
+    withdrawn: Result<(), WithdrawError>,
+) -> Result<SocketAnswer, Fatal> {
+    let error = match withdrawn {
+        Ok(()) => {
+            tracing::warn!(%id, "an operator withdrew what had been asked for");
+            return Ok(SocketAnswer::Done { message: format!("{id} waits no longer") });
+        }
+        Err(WithdrawError::Engine(EngineError::Fatal(fatal))) => return Err(fatal),
+        Err(error) => error,
+    };
+    let code = match &error {
+        WithdrawError::NotWaiting(_) => RefusedCode::NotFound,
+        WithdrawError::Declared { .. } | WithdrawError::Engine(_) => RefusedCode::Failed,
+    };
+    Ok(SocketAnswer::Refused(Refused::new(code, error.to_string(), error.hint())))
 }
 
 /// What is answered to an approval that came in; the operation if its end has to be awaited.

@@ -19,11 +19,12 @@ use tokio::time::Instant;
 use super::AgentLoop;
 use super::declared::{Trouble, UnusableFile, not_in_time};
 use super::inputs::LoopInputs;
-use super::pass::{LookResult, LoopTurn};
+use super::looking::{LookEnded, LookPurpose, LookWish};
+use super::pass::LoopTurn;
 use super::protocol::{Refused, RefusedCode, SocketAnswer, SocketRequest};
 use super::socket::SocketCommand;
 use crate::config::AgentConfig;
-use crate::engine::{Fatal, PassCause};
+use crate::engine::Fatal;
 use crate::plain_file::{READ_DEADLINE, off_loop};
 use crate::policy::Policy;
 use crate::preview::Preview;
@@ -38,7 +39,7 @@ impl AgentLoop {
         let SocketCommand { request, answer } = command;
         let told = match request {
             SocketRequest::Apply { plan, logs: _ } => {
-                return self.apply(plan.as_ref(), answer, inputs).await;
+                return self.apply(plan, answer, inputs).await;
             }
             SocketRequest::Resolve { op, outcome, note } => {
                 let _ = answer.send(self.resolve(op, outcome, note).await?);
@@ -56,21 +57,17 @@ impl AgentLoop {
                 self.take_approval(&envelope, answer).await?;
                 return Ok(ControlFlow::Continue(()));
             }
-            SocketRequest::Pending {} => {
-                let _ = answer.send(self.pending().await?);
-                return Ok(ControlFlow::Continue(()));
-            }
             SocketRequest::Withdraw { id, note } => {
-                let _ = answer.send(self.withdraw(id, note).await?);
+                self.withdraw(id, note, answer);
                 return Ok(ControlFlow::Continue(()));
             }
             SocketRequest::Request { op, guest, params } => {
-                self.take_request(op, &guest, params, answer).await?;
+                self.take_request(op, guest, params, answer);
                 return Ok(ControlFlow::Continue(()));
             }
-            // The socket answers it from the shared status, so that it never waits for a pass.
-            SocketRequest::Status { .. } => {
-                let message = "status is answered by the socket itself";
+            // The socket answers them from the shared status and the journal, so that they never wait for the loop.
+            SocketRequest::Status { .. } | SocketRequest::Pending {} => {
+                let message = "this is answered by the socket itself";
                 Err(Refused::new(RefusedCode::Failed, message, "this is a bug in evenkeel"))
             }
         };
@@ -81,43 +78,57 @@ impl AgentLoop {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// One pass now. With a plan: exactly that plan, or nothing.
+    /// One pass now. With a plan: exactly that plan, or nothing. It waits for its own look, and for one that is under way.
     async fn apply(
         &mut self,
-        plan: Option<&SavedPlan>,
+        plan: Option<SavedPlan>,
         answer: oneshot::Sender<SocketAnswer>,
         inputs: &mut LoopInputs,
     ) -> Result<LoopTurn, Fatal> {
         if self.read_desired(inputs).await.is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        let (Some(desired), None) = (self.declared.desired(), self.declared.trouble()) else {
-            let why = self.declared.trouble().map(|trouble| trouble.why.clone());
-            let (message, hint) = match why {
-                Some(why) => (
-                    format!("the desired files of the running agent are broken:\n{why}"),
-                    "correct them, then apply again; `evenkeel status` shows where they are",
-                ),
-                None => (
-                    "nothing is declared to the running agent".to_owned(),
-                    "set `dir` under [desired] in agent.toml and `systemctl reload evenkeel`, or wait for the hub's document",
-                ),
-            };
-            let _ = answer.send(SocketAnswer::Refused(Refused::new(
-                RefusedCode::Invalid,
-                message,
-                hint,
-            )));
+        if let Some(refused) = self.cannot_apply() {
+            let _ = answer.send(SocketAnswer::Refused(refused));
             return Ok(ControlFlow::Continue(()));
+        }
+        let scope = plan.as_ref().map_or(PassScope::Whole, SavedPlan::scope);
+        let purpose = LookPurpose::Apply { plan: plan.map(Box::new), answer };
+        self.want_look(LookWish { scope, purpose });
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Why nothing can be applied: nothing is declared, or what is declared is broken.
+    pub(super) fn cannot_apply(&self) -> Option<Refused> {
+        let (message, hint) = match (self.declared.desired(), self.declared.trouble()) {
+            (Some(_), None) => return None,
+            (_, Some(trouble)) => (
+                format!("the desired files of the running agent are broken:\n{}", trouble.why),
+                "correct them, then apply again; `evenkeel status` shows where they are",
+            ),
+            (None, None) => (
+                "nothing is declared to the running agent".to_owned(),
+                "set `dir` under [desired] in agent.toml and `systemctl reload evenkeel`, or wait for the hub's document",
+            ),
         };
-        let scope = plan.map_or(PassScope::Whole, SavedPlan::scope);
-        let refused = match self.look(&desired, scope, PassCause::Person, inputs).await? {
-            LookResult::Stopped => return Ok(ControlFlow::Break(())),
-            LookResult::Not(why) => {
+        Some(Refused::new(RefusedCode::Invalid, message, hint))
+    }
+
+    /// A look for somebody who wants a pass now has ended.
+    pub(super) async fn looked_to_apply(
+        &mut self,
+        ended: LookEnded,
+        plan: Option<Box<SavedPlan>>,
+        answer: oneshot::Sender<SocketAnswer>,
+        inputs: &mut LoopInputs,
+    ) -> Result<LoopTurn, Fatal> {
+        let LookEnded { desired, seen, took } = ended;
+        let refused = match seen {
+            Err(why) => {
                 let hint = "the running agent goes on trying";
                 Refused::new(RefusedCode::Failed, why, hint)
             }
-            LookResult::Seen(preview, took) => {
+            Ok(preview) => {
                 let Preview { actual, plan: planned, scope } = preview.as_ref();
                 let now = SavedPlan::of(planned, scope, &actual.node, &self.seal_key);
                 match plan.and_then(|plan| plan.stale_against(&now)) {

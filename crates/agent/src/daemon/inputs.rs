@@ -86,9 +86,9 @@ impl LoopInputs {
         self.watch = Watch::begin(directory);
     }
 
-    /// The next thing heard. Dropping the future loses nothing: signals, changes and commands stay where they are
+    /// The next thing heard; no pass is due while there is no moment for it. Dropping the future loses nothing: signals, changes and commands stay where they are
     /// until they are taken.
-    pub(super) async fn hear(&mut self, due: Instant) -> LoopInput {
+    pub(super) async fn hear(&mut self, due: Option<Instant>) -> LoopInput {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return LoopInput::Stop,
@@ -98,7 +98,7 @@ impl LoopInputs {
                 Some(command) = self.commands.recv() => return LoopInput::Command(command),
                 request = heard(self.hub.as_mut()) => return LoopInput::Hub(request),
                 changed = heard(self.cluster.as_mut()) => return LoopInput::GuestsChanged(changed),
-                () = tokio::time::sleep_until(due) => return LoopInput::Due,
+                () = until(due) => return LoopInput::Due,
                 () = tick(self.watchdog.as_mut()) => self.systemd.alive(),
             }
         }
@@ -123,6 +123,13 @@ async fn heard<T>(told: Option<&mut mpsc::Receiver<T>>) -> T {
             Some(told) => told,
             None => std::future::pending().await,
         },
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
     }
 }

@@ -6,13 +6,13 @@
 //!   files change ─┤
 //!   guests change ┤
 //!   SIGHUP ───────┼──> the loop ──> pass: desired, look, submit ──> status, metrics, log
-//!   SIGTERM ──────┤        │
+//!   SIGTERM ──────┤        │                        └── beside the loop: nobody waits for it
 //!   socket ───────┘        └── journal broken: the process ends at once, nothing more is sent
 //! ```
 //!
 //! `evenkeel run` calls [`run`]. One task owns the engine and everything it decides by; clients of the socket and
 //! scrapers of the metrics have tasks of their own that end with it and can only read the shared status or ask the loop. A
-//! pass never waits for lanes, and nothing waits for a client.
+//! pass never waits for lanes, no command waits for the look of a pass, and nothing waits for a client.
 
 pub mod approvals;
 mod bearer;
@@ -23,6 +23,7 @@ mod declared;
 mod hub;
 mod inputs;
 mod log;
+mod looking;
 mod metrics;
 mod pass;
 pub mod protocol;
@@ -48,17 +49,20 @@ use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::operation::Upid;
 use evenkeel_core::plan::SealKey;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use approvals::AnswerUnderWay;
 use bearer::BearerToken;
 use cluster_watch::{NodeWatch, WakeLimits};
 use declared::DeclaredFiles;
 use hub::HubSide;
 use inputs::{LoopInput, LoopInputs};
 use log::LogMemory;
+use looking::Looking;
 use metrics::{Counted, Metrics};
 use pass::LoopTurn;
 use protocol::SocketAnswer;
@@ -224,6 +228,7 @@ fn first_status(setup: &Setup) -> AgentStatus {
         in_sync: 0,
         guests: Vec::new(),
         queue_depth: 0,
+        silent_storages: Vec::new(),
     }
 }
 
@@ -253,6 +258,10 @@ struct AgentLoop {
     hub: Option<HubSide>,
     /// Who woke the loop by changes of its configuration, and how often.
     wakes: WakeLimits,
+    /// The look at the node that is under way.
+    looking: Looking,
+    /// What clients of the socket asked for and the node is asked about.
+    answering: FuturesUnordered<AnswerUnderWay>,
     /// Passes about chosen guests that have not ended: they say nothing of how the host as a whole stands.
     partial_passes: BTreeSet<PassId>,
 }
@@ -272,7 +281,8 @@ impl AgentLoop {
         let approvals =
             ApprovalContext::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
         metrics.trust(approvals.authority.read().await.version());
-        let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
+        let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node)
+            .remembering_in(shared_status.storages());
         let frozen = state.clone();
         let observes = Arc::new(AtomicBool::new(config.policy.mode == ReconcileMode::Observe));
         let observes_now = Arc::clone(&observes);
@@ -309,6 +319,8 @@ impl AgentLoop {
             observes,
             hub: None,
             wakes: WakeLimits::default(),
+            looking: Looking::default(),
+            answering: FuturesUnordered::new(),
             partial_passes: BTreeSet::new(),
             state,
             seal_key,
@@ -331,10 +343,17 @@ impl AgentLoop {
     /// The loop.
     async fn live(&mut self, inputs: &mut LoopInputs) -> Result<(), Fatal> {
         loop {
-            let due = self.schedule.due();
-            // Dropping either loses nothing; both say so.
+            // One look at a time.
+            let due = self.looking.is_idle().then(|| self.schedule.due());
+            // Dropping any of them loses nothing; each says so.
             tokio::select! {
                 event = self.engine.work() => self.took(event?),
+                news = self.looking.next() => {
+                    if self.hear_look(news, inputs).await?.is_break() {
+                        return self.stop(inputs).await;
+                    }
+                }
+                Some(ready) = self.answering.next() => self.answered(ready)?,
                 heard = inputs.hear(due) => match heard {
                     LoopInput::Due => {
                         if self.pass(inputs).await?.is_break() {
@@ -349,11 +368,7 @@ impl AgentLoop {
                         }
                     }
                     LoopInput::Hub(request) => self.take_from_hub(request).await?,
-                    LoopInput::GuestsChanged(changed) => {
-                        if self.wake(changed, inputs).await?.is_break() {
-                            return self.stop(inputs).await;
-                        }
-                    }
+                    LoopInput::GuestsChanged(changed) => self.wake(changed),
                     LoopInput::FilesChanged => self.schedule.files_changed(Instant::now()),
                     LoopInput::Command(command) => {
                         if self.obey(command, inputs).await?.is_break() {
@@ -369,6 +384,7 @@ impl AgentLoop {
     /// Begins nothing more, awaits what was sent until the deadline; a second signal ends it at once.
     async fn stop(&mut self, inputs: &mut LoopInputs) -> Result<(), Fatal> {
         inputs.systemd.stopping();
+        self.looking.stop();
         let under_way = self.engine.queue_depth();
         tracing::info!(under_way, deadline = ?SHUTDOWN_DEADLINE, "stopping");
         tokio::select! {

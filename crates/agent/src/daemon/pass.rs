@@ -1,7 +1,7 @@
 //! One pass of the running agent, and what becomes of it.
 //!
-//! Desired files are read, the node is looked at while lanes, signals and the watchdog go on, and the engine gets what
-//! is to be done. With nothing declared no guest is looked at.
+//! Desired files are read, the node is looked at beside everything else (`looking`), and the engine gets what is to be done.
+//! With nothing declared no guest is looked at.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,82 +17,68 @@ use super::AgentLoop;
 use super::declared::{FilesNews, Trouble};
 use super::inputs::LoopInputs;
 use super::log;
+use super::looking::{LookEnded, LookPurpose, LookWish};
 use super::metrics::Reconciled;
 use super::protocol::SocketAnswer;
 use super::status::DesiredStatus;
-use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassCause, PassError, PassId};
+use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassId};
 use crate::freeze;
 use crate::preview::Preview;
-
-/// How long one pass may look at a node. Each answer has its own time limit; this bounds all of them together, so that
-/// a node that answers everything late is said to be unreadable.
-const LOOK_DEADLINE: Duration = Duration::from_mins(20);
+use crate::pve::error::Error;
 
 /// The agent shall end, or goes on.
 pub(super) type LoopTurn = ControlFlow<()>;
 
-/// What looking brought.
-pub(super) enum LookResult {
-    /// The node and the plan, and how long it took.
-    Seen(Box<Preview>, Duration),
-    /// Why there is none.
-    Not(String),
-    /// The agent shall end.
-    Stopped,
-}
-
 impl AgentLoop {
-    /// A pass that is due.
+    /// A pass that is due: its look begins.
     pub(super) async fn pass(&mut self, inputs: &mut LoopInputs) -> Result<LoopTurn, Fatal> {
         let state = self.state.clone();
         self.engine.keep_due(move |journal| freeze::records_due(&state, journal)).await?;
         if self.read_desired(inputs).await.is_break() {
             return Ok(LoopTurn::Break(()));
         }
-        let Some(desired) = self.declared.desired() else {
-            return self.rest(inputs).await;
-        };
-        match self.look(&desired, PassScope::Whole, PassCause::Schedule, inputs).await? {
-            LookResult::Stopped => return Ok(LoopTurn::Break(())),
-            LookResult::Not(why) => self.could_not_look(&why),
-            LookResult::Seen(preview, took) => {
+        if self.declared.desired().is_none() {
+            // Operations of unknown outcome are looked at and protections are given back as by every pass: a destroy
+            // that was requested by hand may have left them.
+            self.engine.recheck_unknown();
+            self.engine.pay_debts().await?;
+            self.want_rest();
+            return Ok(LoopTurn::Continue(()));
+        }
+        self.want_look(LookWish { scope: PassScope::Whole, purpose: LookPurpose::Due });
+        Ok(LoopTurn::Continue(()))
+    }
+
+    /// Configurations of guests were written, or tasks about them ended: those that are declared are looked at now, or a
+    /// whole pass is due.
+    pub(super) fn wake(&mut self, changed: ChangedGuests) {
+        let Some(desired) = self.declared.desired() else { return };
+        match self.wakes.scope(changed, &desired, Instant::now()) {
+            Some(scope @ PassScope::Chosen(_)) => {
+                tracing::debug!(?scope, "guests changed");
+                self.want_look(LookWish { scope, purpose: LookPurpose::Woken });
+            }
+            Some(PassScope::Whole) => self.schedule.at_once(Instant::now()),
+            None => {}
+        }
+    }
+
+    /// A look of the agent's own has ended.
+    pub(super) async fn looked(
+        &mut self,
+        ended: LookEnded,
+        inputs: &mut LoopInputs,
+    ) -> Result<LoopTurn, Fatal> {
+        let LookEnded { desired, seen, took } = ended;
+        match seen {
+            Err(why) => self.could_not_look(&why),
+            Ok(preview) => {
                 if self.submit(&desired, *preview, took, inputs).await?.is_none() {
                     return Ok(LoopTurn::Break(()));
                 }
             }
         }
         inputs.systemd.status(&self.sentence());
-        Ok(LoopTurn::Continue(()))
-    }
-
-    /// Configurations of guests were written, or tasks about them ended: those that are declared are looked at now, or a
-    /// whole pass is due.
-    pub(super) async fn wake(
-        &mut self,
-        changed: ChangedGuests,
-        inputs: &mut LoopInputs,
-    ) -> Result<LoopTurn, Fatal> {
-        let Some(desired) = self.declared.desired() else {
-            return Ok(LoopTurn::Continue(()));
-        };
-        let scope = match self.wakes.scope(changed, &desired, Instant::now()) {
-            Some(scope @ PassScope::Chosen(_)) => scope,
-            Some(PassScope::Whole) => {
-                self.schedule.at_once(Instant::now());
-                return Ok(LoopTurn::Continue(()));
-            }
-            None => return Ok(LoopTurn::Continue(())),
-        };
-        tracing::debug!(?scope, "guests changed");
-        match self.look(&desired, scope, PassCause::Schedule, inputs).await? {
-            LookResult::Stopped => return Ok(LoopTurn::Break(())),
-            LookResult::Not(why) => self.could_not_look(&why),
-            LookResult::Seen(preview, took) => {
-                if self.submit(&desired, *preview, took, inputs).await?.is_none() {
-                    return Ok(LoopTurn::Break(()));
-                }
-            }
-        }
         Ok(LoopTurn::Continue(()))
     }
 
@@ -132,35 +118,6 @@ impl AgentLoop {
             self.shared_status.declared(self.declared.desired().as_deref());
         }
         LoopTurn::Continue(())
-    }
-
-    /// Looks at the node. Signals to end and the watchdog are heard meanwhile, everything else waits.
-    pub(super) async fn look(
-        &mut self,
-        desired: &Desired,
-        scope: PassScope,
-        cause: PassCause,
-        inputs: &mut LoopInputs,
-    ) -> Result<LookResult, Fatal> {
-        let began = Instant::now();
-        let looked = tokio::select! {
-            // Looking only reads: dropped in the middle it leaves nothing behind.
-            looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look(desired, scope, cause)) => looked,
-            () = inputs.stop() => return Ok(LookResult::Stopped),
-        };
-        match looked {
-            Ok(Ok(preview)) => {
-                let took = began.elapsed();
-                if preview.scope == PassScope::Whole {
-                    self.metrics.planned(&preview.plan, took);
-                }
-                tracing::debug!(took_ms = millis(took), "looked at the node");
-                Ok(LookResult::Seen(Box::new(preview), took))
-            }
-            Ok(Err(PassError::Actual(error))) => Ok(LookResult::Not(error.to_string())),
-            Ok(Err(PassError::Fatal(fatal))) => Err(fatal),
-            Err(_) => Ok(LookResult::Not(format!("looking took longer than {LOOK_DEADLINE:?}"))),
-        }
     }
 
     /// Hands out what is to be done; none if the agent shall end before that.
@@ -213,25 +170,11 @@ impl AgentLoop {
         }
     }
 
-    /// Nothing is declared: one question tells whether the node is there. Operations of unknown outcome are looked at
-    /// and protections are given back as by every pass: a destroy that was requested by hand may have left them.
-    async fn rest(&mut self, inputs: &mut LoopInputs) -> Result<LoopTurn, Fatal> {
-        self.engine.recheck_unknown();
-        self.engine.pay_debts().await?;
-        let client = self.client.clone();
-        let version = client.version();
-        tokio::pin!(version);
-        let answered = loop {
-            // Dropping the question, an event not yet told or a signal not yet heard loses nothing.
-            tokio::select! {
-                answered = &mut version => break answered,
-                event = self.engine.work() => self.took(event?),
-                () = inputs.stop() => return Ok(LoopTurn::Break(())),
-            }
-        };
+    /// Nothing is declared, and the node answered or did not.
+    pub(super) fn rested(&mut self, answered: Result<(), Error>) {
         let (now, random) = (Instant::now(), self.ambient.random());
         match answered {
-            Ok(_) => {
+            Ok(()) => {
                 self.schedule.succeeded(now, random);
                 let mut agent = self.shared_status.agent();
                 (agent.node_trouble, agent.in_sync) = (None, 0);
@@ -247,7 +190,6 @@ impl AgentLoop {
             }
         }
         self.count_guests();
-        Ok(LoopTurn::Continue(()))
     }
 
     /// Takes in what became of something.
@@ -311,6 +253,6 @@ impl AgentLoop {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,17 +12,19 @@ use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::{Candidate, DECLARED, PassScope, Selection, SelectionError};
 use jiff::Timestamp;
 
+use super::approvals::pending_views;
 use super::metrics::ScrapedState;
-use super::protocol::{Refused, RefusedCode};
+use super::protocol::{PendingView, Refused, RefusedCode};
 use super::socket::stopping;
 use super::status::{
     AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, HostStatus, JournalStatus, PassStatus,
-    operations, pending, warnings,
+    SilentStorage, operations, pending, warnings,
 };
 use crate::engine::{OpEnd, PassId, Report, waiting_by_op};
 use crate::freeze::frozen_by;
 use crate::hub_link::picture::ReportFacts;
 use crate::journal::{AppendError, JournalHandle, JournalState};
+use crate::pve::storage_watch::StorageWatch;
 use crate::state_dir::StateDir;
 
 /// What is checked of the journal when it is opened.
@@ -38,12 +40,26 @@ pub(super) struct SharedStatus {
     report_facts: Arc<Mutex<ReportFacts>>,
     state: StateDir,
     journal: JournalHandle,
+    /// Which storages answer, as the client knows it at every moment.
+    storages: Arc<StorageWatch>,
 }
 
 impl SharedStatus {
     pub(super) fn new(agent: AgentStatus, state: StateDir, journal: JournalHandle) -> Self {
-        let (candidates, report_facts) = (Arc::default(), Arc::default());
-        Self { agent: Arc::new(Mutex::new(agent)), candidates, report_facts, state, journal }
+        let agent = Arc::new(Mutex::new(agent));
+        let (candidates, report_facts, storages) = (Arc::default(), Arc::default(), Arc::default());
+        Self { agent, candidates, report_facts, state, journal, storages }
+    }
+
+    /// Where the client remembers which storages answer.
+    pub(super) fn storages(&self) -> Arc<StorageWatch> {
+        Arc::clone(&self.storages)
+    }
+
+    /// Everything that waits for a signature, oldest first.
+    pub(super) async fn pending(&self) -> Result<Vec<PendingView>, Refused> {
+        let read = self.journal.read(|state, _| pending_views(state)).await;
+        read.map_err(|error| stopping(&error.to_string()))
     }
 
     /// Other guests are declared from now on.
@@ -95,9 +111,11 @@ impl SharedStatus {
             ((operations(state), pending(state), warnings(state)), head)
         };
         let ((operations, pending, warnings), head) = self.journal.read(told).await?;
+        let silent_storages = SilentStorage::all(&self.storages);
+        let agent = AgentStatus { silent_storages, ..self.agent().clone() };
         Ok(HostStatus {
             format_version: FORMAT_VERSION,
-            agent: Some(self.agent().clone()),
+            agent: Some(agent),
             frozen: self.state.is_frozen(),
             freeze: frozen_by(&self.state),
             journal: JournalStatus::at(Some(&head), VERIFIED),

@@ -133,6 +133,14 @@ async fn client(stream: UnixStream, desk: SocketService, welcome: Result<(), Ref
             };
             say(&mut write, &answer).await
         }
+        // The journal tells it; nobody waits for the loop to hear what waits.
+        Ok(SocketRequest::Pending {}) => {
+            let answer = match desk.shared_status.pending().await {
+                Ok(items) => SocketAnswer::Pending { items },
+                Err(refused) => SocketAnswer::Refused(refused),
+            };
+            say(&mut write, &answer).await
+        }
         Ok(request) => carry(request, &desk, &mut write).await,
     };
     if let Err(error) = answered {

@@ -18,6 +18,7 @@ pub use super::declared::Trouble;
 use crate::engine::{KeptWarning, RaisedBy, kept_warnings, waiting};
 use crate::freeze::Frozen;
 use crate::journal::{Head, JournalState, moment};
+use crate::pve::storage_watch::{StorageQuestion, StorageWatch};
 
 /// The version of this shape.
 pub const FORMAT_VERSION: u32 = 1;
@@ -125,6 +126,35 @@ pub struct AgentStatus {
     pub guests: Vec<GuestStatus>,
     /// Operations submitted and not ended.
     pub queue_depth: usize,
+    /// Storages that do not answer; what needs one waits, and nothing else does.
+    #[serde(default)]
+    pub silent_storages: Vec<SilentStorage>,
+}
+
+/// A storage that does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SilentStorage {
+    /// Its name; `*` for the list of all storages, which no name has.
+    pub storage: String,
+    /// Since when.
+    pub since: Option<Timestamp>,
+    /// When it may be asked again.
+    pub next_try: Option<Timestamp>,
+}
+
+impl SilentStorage {
+    /// Every storage that keeps silent now.
+    pub(super) fn all(watch: &StorageWatch) -> Vec<Self> {
+        let silent = watch.silent().into_iter().map(|(about, silence)| Self {
+            storage: match about {
+                StorageQuestion::One(storage) => storage.to_string(),
+                StorageQuestion::All => "*".to_owned(),
+            },
+            since: moment(silence.since),
+            next_try: moment(silence.next_try),
+        });
+        silent.collect()
+    }
 }
 
 /// Desired state as the agent knows it.

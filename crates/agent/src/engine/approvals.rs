@@ -14,11 +14,13 @@ use evenkeel_core::final_backup::BackupContext;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::LaneRefusal;
 use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::selection::GuestName;
 use evenkeel_core::sign::{
     Act, ApprovalDecision, Envelope, Expected, FoundGuest, HostBinding, Namespace, OpResult,
     PayloadHash, PendingId, PendingItem, RotationAuthority, Statement, TrustVersion, authorise,
     statement_of,
 };
+use futures_util::future::{BoxFuture, FutureExt as _};
 use serde_json::json;
 
 use super::approval_context::ApprovalContext;
@@ -28,6 +30,7 @@ use super::gate::approved::ApprovedOrder;
 use super::gate::asked::AskedOrder;
 use super::pending::{self, KeptItem, waiting};
 use super::{Engine, EngineContext, raise_again};
+use crate::find_guest::{FindGuestError, find_guest};
 use crate::journal::{Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::error::Error;
@@ -51,6 +54,36 @@ pub enum Submitted {
     Acknowledged(u64),
     /// No.
     Refused(Refusal),
+}
+
+/// What became of something that somebody asks for.
+pub(crate) enum RequestTaken {
+    /// It waits for a signature.
+    Raised {
+        /// Under this name.
+        id: PendingId,
+        /// To be done to this guest.
+        guest: GuestId,
+    },
+    /// It needs none, and may go into its lane.
+    MayRun(JudgedRequest),
+}
+
+/// Something that needs no signature and was found to make sense.
+pub(crate) struct JudgedRequest(AskedOrder);
+
+/// Why what somebody asks for is not taken.
+pub(crate) enum RequestError {
+    /// Nobody knows which guest is meant.
+    Find(FindGuestError),
+    /// It makes no sense, or the engine must end.
+    Engine(EngineError),
+}
+
+impl From<EngineError> for RequestError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
 }
 
 /// By whose hands an approval came. Nobody's are trusted; a hub's are counted apart.
@@ -154,7 +187,37 @@ impl Engine {
         let context = self.context.clone();
         let judging = async { order.judge(&context).await.map_err(EngineError::Refused) };
         self.drive_lanes_until(judging).await?;
-        let op = self.context.new_operation();
+        self.run_asked(JudgedRequest(order))
+    }
+
+    /// What somebody asks for, looked at beside the lanes: the node may take long to tell which guest is meant. Whoever
+    /// calls this drives it, and hands what may run to `run_asked`.
+    pub(crate) fn requesting(
+        &self,
+        op: ActionKind,
+        name: GuestName,
+        params: BTreeMap<String, String>,
+    ) -> BoxFuture<'static, Result<RequestTaken, RequestError>> {
+        let context = self.context.clone();
+        let taking = async move {
+            let guest = find_guest(&context.client, &name).await.map_err(RequestError::Find)?;
+            if op.runs_when_asked() {
+                let order = AskedOrder { op, guest, params };
+                order.judge(&context).await.map_err(EngineError::Refused)?;
+                return Ok(RequestTaken::MayRun(JudgedRequest(order)));
+            }
+            let approvals =
+                context.approvals.clone().ok_or_else(|| EngineError::Refused(no_signers()))?;
+            let id = request(&context, &approvals, op, guest, params).await?;
+            Ok(RequestTaken::Raised { id, guest })
+        };
+        taking.boxed()
+    }
+
+    /// Puts what was judged to make sense into its guest's lane, where it is judged again.
+    pub(crate) fn run_asked(&mut self, judged: JudgedRequest) -> Result<OperationId, EngineError> {
+        let JudgedRequest(order) = judged;
+        let (op, guest) = (self.context.new_operation(), order.guest);
         let (job, report) = self.job(op, Order::Asked(Box::new(order)));
         match self.queue.submit(guest.vmid, vec![job]) {
             Ok(()) => {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use evenkeel_core::back_off::{FailureMemory, TryFailure};
@@ -61,6 +62,8 @@ pub struct EngineContext {
     pub(super) hub_volumes: Arc<Mutex<GuestVolumes>>,
     /// Who holds it counts what a hub's guests take, and begins an act that takes more.
     pub(super) counting: Arc<tokio::sync::Mutex<()>>,
+    /// Who holds it waits for a storage that answers slowly while it has a turn: one at a time, so that a turn is left.
+    pub(super) slow_storages: Arc<tokio::sync::Mutex<()>>,
     /// Where passwords of new guests are; without it no guest that wants one is made.
     pub(super) secrets: Option<FirstSecrets>,
     /// What judges destructive acts; without it they all wait.
@@ -177,6 +180,7 @@ impl EngineContext {
             disruptive: Arc::default(),
             hub_volumes: Arc::default(),
             counting: Arc::default(),
+            slow_storages: Arc::default(),
             secrets: None,
             approvals: None,
             scratch_vmids: VmidRanges::default(),
@@ -190,6 +194,12 @@ impl EngineContext {
     #[must_use]
     pub fn remembering_by(self, cluster_files: Option<Arc<dyn ClusterFiles>>) -> Self {
         Self { cluster_files, ..self }
+    }
+
+    /// The same for somebody who has a turn and keeps others waiting, and whether a storage was given up for that.
+    pub(super) fn in_haste(&self) -> (Self, Arc<AtomicBool>) {
+        let (client, gave_up) = self.client.in_haste();
+        (Self { client, ..self.clone() }, gave_up)
     }
 
     /// The node's cluster file system, if it can be read.

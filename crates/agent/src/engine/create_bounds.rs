@@ -1,6 +1,7 @@
 //! What a hub may have made on this host, as it is known now: root's limits, and what of them is used.
 //!
-//! A pass counts what the configurations it read anyway tell, and looks into the sources of guests that are not there. A lane
+//! A pass counts what the configurations it read anyway tell; what the sources of guests that are not there hold, `findings`
+//! tells it. A lane
 //! counts what the storages list, and keeps others from counting until its own `started` is durable: two guests must not both
 //! get the last room. Core judges both times. It must never take a storage that cannot be listed for an empty one.
 
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 
 use super::EngineContext;
 use super::error::Fatal;
-use super::gate::make::{listed, observed_source};
+use super::gate::make::{listed, observed_source, storage_of};
 use super::gate::{NotCleared, PlannedOrder};
 use crate::journal::seconds;
 use crate::pve::list::UnreadRow;
@@ -72,39 +73,51 @@ pub(crate) fn node_time(client: &Client) -> UnixSeconds {
     client.node_clock().map_or(UnixSeconds(0), |clock| seconds(clock.at(Instant::now())))
 }
 
-/// What is in the sources of declared guests that are not there, as far as anything depends on it. A source that several
-/// are made from is read once.
-pub(crate) async fn source_contents(
-    client: &Client,
+/// A source that must be looked into before a declared guest that is not there is planned.
+pub(super) struct WantedSource<'d> {
+    pub(super) guest: VmId,
+    pub(super) kind: GuestKind,
+    pub(super) source: &'d GuestSource,
+    /// Whether the pass itself has read it.
+    pub(super) reading: KnownSource,
+}
+
+/// What a pass knows of a source by what it read anyway.
+pub(super) enum KnownSource {
+    /// Nothing: somebody must look.
+    Unread,
+    /// The guest that is copied, or that it is none to copy.
+    Read(Option<SourceContent>),
+}
+
+/// The sources that a plan depends on.
+pub(super) fn wanted_sources<'d>(
     policy: Option<&CreatePolicy>,
-    desired: &Desired,
+    desired: &'d Desired,
     actual: &Snapshot,
-) -> BTreeMap<VmId, SourceContent> {
-    let mut read: Vec<(GuestKind, &GuestSource, Option<SourceContent>)> = Vec::new();
-    let mut found = BTreeMap::new();
+) -> Vec<WantedSource<'d>> {
+    let mut wanted = Vec::new();
     for guest in desired.guests.values() {
-        let vmid = guest.id.vmid;
+        let GuestId { kind, vmid } = guest.id;
         // Without limits a hub has nothing made, whatever its source holds.
         let is_idle = guest.by.is_hub() && policy.is_none();
         if is_idle || !wants_source(guest) || actual.guests.contains_key(&vmid) {
             continue;
         }
         let Some(source) = source_of(guest) else { continue };
-        let kind = guest.id.kind;
-        let known = read.iter().find(|(of, same, _)| (*of, *same) == (kind, source));
-        let content = match (known, source) {
-            (Some((_, _, content)), _) => content.clone(),
-            (None, GuestSource::Clone(from)) if is_read(actual, guest.id, from.guest) => {
-                content_in(actual, from.guest)
+        let reading = match source {
+            GuestSource::Clone(from) if is_read(actual, guest.id, from.guest) => {
+                KnownSource::Read(content_in(actual, from.guest))
             }
-            (None, _) => source_content(client, guest).await,
+            GuestSource::Empty
+            | GuestSource::Template(_)
+            | GuestSource::Image { .. }
+            | GuestSource::Clone(_)
+            | GuestSource::Backup { .. } => KnownSource::Unread,
         };
-        if known.is_none() {
-            read.push((kind, source, content.clone()));
-        }
-        found.extend(content.map(|content| (vmid, content)));
+        wanted.push(WantedSource { guest: vmid, kind, source, reading });
     }
-    found
+    wanted
 }
 
 fn is_read(actual: &Snapshot, new: GuestId, source: VmId) -> bool {
@@ -124,9 +137,23 @@ fn source_of(guest: &DeclaredGuest) -> Option<&GuestSource> {
     }
 }
 
-/// What is in the source of a guest now; none if it cannot be read.
-async fn source_content(client: &Client, guest: &DeclaredGuest) -> Option<SourceContent> {
-    match source_of(guest)? {
+/// The storage that a source is on; none for a guest that is copied.
+pub(super) fn storage_of_source(source: &GuestSource) -> Option<StorageName> {
+    match source {
+        GuestSource::Template(volume)
+        | GuestSource::Image { volume, .. }
+        | GuestSource::Backup { volume, .. } => storage_of(volume),
+        GuestSource::Empty | GuestSource::Clone(_) => None,
+    }
+}
+
+/// What is in a source now; none if it cannot be read, refused if its storage does not answer.
+pub(super) async fn source_content(
+    client: &Client,
+    kind: GuestKind,
+    source: &GuestSource,
+) -> Result<Option<SourceContent>, Refusal> {
+    let content = match source {
         GuestSource::Empty | GuestSource::Template(_) => None,
         GuestSource::Image { volume, .. } => match listed(client, volume, "import").await {
             SourceReading::Volume { mark: Some(SourceMark::Volume { size_bytes, .. }), .. } => {
@@ -138,7 +165,7 @@ async fn source_content(client: &Client, guest: &DeclaredGuest) -> Option<Source
             | SourceReading::Unreadable(_) => None,
         },
         GuestSource::Clone(from) => {
-            let id = GuestId { kind: guest.id.kind, vmid: from.guest };
+            let id = GuestId { kind, vmid: from.guest };
             match observed_source(client, id).await {
                 SourceReading::Guest(Some(source)) => source.config.ok().map(SourceContent::Guest),
                 SourceReading::Guest(None)
@@ -148,9 +175,14 @@ async fn source_content(client: &Client, guest: &DeclaredGuest) -> Option<Source
             }
         }
         GuestSource::Backup { volume, .. } => {
-            let text = client.backup_config(volume).await.ok()?;
-            Some(SourceContent::Guest(saved_config(guest.id.kind, &text).into()))
+            let text = client.backup_config(volume).await.ok();
+            text.map(|text| SourceContent::Guest(saved_config(kind, &text).into()))
         }
+    };
+    let silence = storage_of_source(source).and_then(|storage| client.silence_of(&storage));
+    match (content, silence) {
+        (None, Some(silence)) => Err(silence),
+        (content, _) => Ok(content),
     }
 }
 
@@ -175,7 +207,13 @@ pub(super) async fn in_lane(
     let (policy, declared) = (context.create_policy().cloned(), &*order.desired);
     let is_backup = matches!(source_of(declared), Some(GuestSource::Backup { .. }));
     let wanted = found.is_none() && (is_backup || wants_source(declared));
-    let source = if wanted { source_content(&context.client, declared).await } else { None };
+    let source = match source_of(declared).filter(|_| wanted) {
+        Some(source) => {
+            let content = source_content(&context.client, declared.id.kind, source).await;
+            content.map_err(NotCleared::Held)?
+        }
+        None => None,
+    };
     let create = CreateContext { policy, usage: CreateUsage::default() };
     let taken = taken_for_hub(&order.action, declared, found, source.as_ref());
     let (Some(taken), Some(limits)) = (taken, &create.policy) else {

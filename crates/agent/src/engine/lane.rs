@@ -10,6 +10,7 @@
 //! Nothing else in evenkeel sends a request that changes something. It must never send before `started` is on disk, nor
 //! twice under one name; what an operator signed is tried once, because who wants it again signs again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use evenkeel_core::final_backup::note_of;
@@ -18,6 +19,8 @@ use evenkeel_core::lane::LaneOutcome;
 use evenkeel_core::operation::{OpEvent, OpRecord, Upid};
 use evenkeel_core::plan::{Held, Step};
 use evenkeel_core::pve_call::PveCall;
+use evenkeel_core::reason::ReasonCode;
+use tokio::sync::MutexGuard;
 
 use super::answer::{Answered, follow};
 use super::destroy_steps::{DestroySteps, Warrant};
@@ -189,10 +192,14 @@ struct Tried {
     started: bool,
     /// The same may succeed a little later without anyone doing anything.
     may_pass: Option<RetryCause>,
+    /// A storage was not waited for: it must be tried again with patience.
+    gave_up: bool,
     /// The guest that proved it.
     look: Option<GuestLook>,
 }
 
+/// One try. Whoever needs a storage that answers slowly gives the turn back first and then waits for such storages one
+/// after the other: of the two turns one is always left for everybody else.
 async fn try_once(
     context: &EngineContext,
     op: OperationId,
@@ -200,12 +207,51 @@ async fn try_once(
     turn: &mut Turn,
     look: Option<GuestLook>,
 ) -> Result<Tried, Fatal> {
-    let not_started = |end| Tried { end, upid: None, started: false, may_pass: None, look: None };
+    let (hasty, gave_up) = context.in_haste();
+    let judge = OrderJudge { context: &hasty, gave_up: Some(&gave_up), alone: None };
+    let tried = try_in_turn(context, op, order, turn, look, judge).await?;
+    if !tried.gave_up {
+        return Ok(tried);
+    }
+    let alone = Some(context.slow_storages.lock().await);
+    let judge = OrderJudge { context, gave_up: None, alone };
+    try_in_turn(context, op, order, turn, None, judge).await
+}
+
+/// With how much patience an order is judged.
+struct OrderJudge<'c> {
+    context: &'c EngineContext,
+    /// Whether a storage was given up in haste; none for who waits.
+    gave_up: Option<&'c AtomicBool>,
+    /// Who waits for slow storages does so alone.
+    alone: Option<MutexGuard<'c, ()>>,
+}
+
+async fn try_in_turn(
+    context: &EngineContext,
+    op: OperationId,
+    order: &Order,
+    turn: &mut Turn,
+    look: Option<GuestLook>,
+    judge: OrderJudge<'_>,
+) -> Result<Tried, Fatal> {
+    let not_started =
+        |end| Tried { end, upid: None, started: false, may_pass: None, gave_up: false, look: None };
     let Some(permit) = turn.take().await else {
         return Ok(not_started(OpEnd::Skipped));
     };
     let look = look.filter(|look| permit.was_free() && look.serves());
-    let Clearance { cleared, locks, counting } = match gate::clear(context, order, look).await {
+    let clearing = gate::clear(judge.context, order, look).await;
+    if judge.gave_up.is_some_and(|gave_up| gave_up.load(Ordering::Relaxed)) {
+        // What was judged without an answer does not count, whatever it was.
+        let end = match clearing {
+            Err(NotCleared::Fatal(fatal)) => return Err(fatal),
+            Ok(_) | Err(_) => held_by_storage(),
+        };
+        return Ok(Tried { gave_up: true, ..not_started(end) });
+    }
+    drop(judge.alone);
+    let Clearance { cleared, locks, counting } = match clearing {
         Ok(clearance) => clearance,
         Err(not_cleared) => {
             count_not_cleared(order, &not_cleared);
@@ -268,7 +314,12 @@ async fn try_once(
     // A closed operation may be forgotten at once.
     let found = load(context, op).await?.and_then(|(operation, _)| operation.task);
     let Answered { end, may_pass, look } = answered;
-    Ok(Tried { end, upid: found.or(named), started: true, may_pass, look })
+    Ok(Tried { end, upid: found.or(named), started: true, may_pass, gave_up: false, look })
+}
+
+/// How a try ends in which a storage was not waited for.
+fn held_by_storage() -> OpEnd {
+    OpEnd::Held { reason: ReasonCode::Storage, why: "a storage answers slowly".to_owned() }
 }
 
 /// Counts why an order got its turn and was not cleared.

@@ -25,6 +25,7 @@ mod ended_log;
 mod error;
 mod evidence;
 mod final_backup;
+mod findings;
 mod follow_up;
 mod gate;
 mod guest_look;
@@ -33,6 +34,7 @@ mod identity_proof;
 mod kept_warnings;
 mod lane;
 mod moves;
+mod node_look;
 mod pending;
 mod raise_again;
 mod reconcile;
@@ -52,6 +54,7 @@ use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Job, LaneBusy, LaneLimits, LaneTable, Sharing, SourceLane};
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution};
 use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::{Nonce, PayloadHash};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -59,15 +62,17 @@ use tokio::time::Instant;
 
 pub use approval_context::{ApprovalContext, ApprovalContextError, ItemSeal, Vouch};
 pub use approvals::{ApprovalOrigin, Submitted};
+pub(crate) use approvals::{RequestError, RequestTaken};
 pub(crate) use backups::memories_in;
 pub(crate) use bins::bins_in;
 pub use context::{EngineContext, Progress};
-pub(crate) use create_bounds::{HubKnown, early as early_bounds, node_time, source_contents};
+pub(crate) use create_bounds::{HubKnown, early as early_bounds, node_time};
 pub use error::{EngineError, Fatal, PassError};
+pub(crate) use findings::{Findings, LookWishes, PERSONS_PATIENCE};
 pub use gate::cleared::Cleared;
 pub use hub::{AnchorState, AnchorWatch};
 pub use kept_warnings::{KeptWarning, heard_warnings, kept_warnings};
-pub(crate) use removals::RemovalReader;
+pub use node_look::{LookTurn, NodeLook};
 pub(crate) use volumes::{loose_of, volumes_of};
 
 pub use evenkeel_core::approval::RaisedBy;
@@ -107,6 +112,10 @@ pub struct Engine {
     hub_refusals: Refusals,
     /// What the last pass could not put before a signer.
     not_raised: NotRaised,
+    /// The items of the last pass, while they are being raised.
+    following: Option<BoxFuture<'static, FollowEnd>>,
+    /// What looks beside guests have found, and those under way.
+    findings: Findings,
     next_pass: PassId,
     /// What passes keep of their readings.
     memory: NodeMemory,
@@ -133,6 +142,13 @@ struct Unsettled {
 struct SettleEnd {
     op: OperationId,
     ended: Result<Option<Settled>, Fatal>,
+}
+
+/// What became of the items that the plan of a pass about these guests wants.
+struct FollowEnd {
+    pass: PassId,
+    scope: PassScope,
+    ended: Result<NotRaised, Fatal>,
 }
 
 /// A pass whose actions have not all ended.
@@ -177,6 +193,8 @@ impl Engine {
             refusals: Refusals::default(),
             hub_refusals: Refusals::default(),
             not_raised: NotRaised::new(),
+            following: None,
+            findings: Findings::default(),
             next_pass: PassId::FIRST,
             memory: NodeMemory::default(),
             touched: BTreeSet::new(),
@@ -198,19 +216,27 @@ impl Engine {
             if let Some(event) = self.told.pop_front() {
                 return Ok(event);
             }
-            // In a fixed order, so that a run can be replayed.
-            tokio::select! {
-                biased;
-                event = next_of(&mut self.queue) => self.lane_told(event?)?,
-                Some(end) = self.settling.next() => self.settled(end)?,
-            }
+            self.turn().await?;
+        }
+    }
+
+    /// The next thing that happens in the lanes or beside them. Dropping the future loses nothing.
+    async fn turn(&mut self) -> Result<(), Fatal> {
+        // In a fixed order, so that a run can be replayed.
+        tokio::select! {
+            biased;
+            event = next_of(&mut self.queue) => self.lane_told(event?),
+            Some(end) = self.settling.next() => self.settled(end),
+            end = next_followed(&mut self.following) => self.followed(end),
+            () = self.findings.hear() => Ok(()),
         }
     }
 
     /// Whether nothing is under way or waits to be told. Operations of unknown outcome that nobody looks at now do not
     /// count.
     pub fn is_idle(&self) -> bool {
-        self.told.is_empty() && self.settling.is_empty() && self.submitted.is_empty()
+        let is_raising = self.following.is_some();
+        self.told.is_empty() && self.settling.is_empty() && self.submitted.is_empty() && !is_raising
     }
 
     /// Whether evidence is being looked for on operations that were in flight or unknown.
@@ -328,8 +354,7 @@ impl Engine {
             tokio::select! {
                 biased;
                 done = &mut other => return done,
-                event = next_of(&mut self.queue) => self.lane_told(event?)?,
-                Some(end) = self.settling.next() => self.settled(end)?,
+                done = self.turn() => done?,
             }
         }
     }
@@ -480,6 +505,16 @@ async fn next_of(queue: &mut Queue<OpResult>) -> Result<LaneEvent<OpResult>, Fat
         Some(event) => Ok(event),
         None => std::future::pending().await,
     }
+}
+
+/// The end of what is under way; never if nothing is.
+async fn next_followed(following: &mut Option<BoxFuture<'static, FollowEnd>>) -> FollowEnd {
+    let end = match following {
+        Some(raising) => raising.await,
+        None => std::future::pending().await,
+    };
+    *following = None;
+    end
 }
 
 /// The lanes an operation in flight holds.

@@ -5,6 +5,7 @@
 //! new item and ends the old one, so an approval of the old one is stale by itself. At rest nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::{Guest, Snapshot};
@@ -18,6 +19,9 @@ use evenkeel_core::plan::Plan;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::{Envelope, LastBackup, Nonce, PendingId, PendingItem, TrustVersion};
+use evenkeel_core::storage_hearing::PATIENCE;
+use futures_util::future::{self, FutureExt as _};
+use futures_util::stream::{self, StreamExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::EngineContext;
@@ -85,55 +89,124 @@ pub(crate) fn waiting_by_op(state: &JournalState) -> BTreeMap<ActionKind, usize>
 /// Acts that need a signature and cannot even be put before somebody, and why.
 pub(super) type NotRaised = BTreeMap<(GuestId, ActionKind), Refusal>;
 
+/// How long the storages are asked for the newest backup of a guest: as long as one of them may take.
+const LAST_BACKUP_BUDGET: Duration = PATIENCE;
+
+/// How many items are raised at a time. Each asks the node a few times, and one may wait for a storage.
+const RAISED_AT_ONCE: usize = 3;
+
 /// Brings the items to what a plan wants: new ones are raised, those nobody wants or that changed are ended. What cannot
-/// be raised now is tried again by the next pass.
-pub(super) async fn follow_plan(
-    context: &EngineContext,
-    approvals: &ApprovalContext,
-    plan: &Plan,
-    actual: &Snapshot,
-    scope: &PassScope,
-) -> Result<NotRaised, Fatal> {
-    let (version, now) = (version(approvals).await, context.reading().await?.now);
-    let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
-    let mut busy: BTreeSet<GuestId> =
-        plan.guests.iter().filter(|guest| guest.busy.is_some()).map(|guest| guest.guest).collect();
-    let WantedByPlan { items, refused: mut not_raised } = wanted_by_plan(plan, actual);
-    let mut wanted = Vec::new();
-    for item in items {
-        let (guest, op) = (item.guest, item.op);
-        match knowing_backup_context(context, item, actual).await {
-            Ok(item) => wanted.push(item),
-            // What it would say now is not known: an item that waits is not ended for that.
-            Err(refusal) => {
-                busy.insert(guest);
-                not_raised.insert((guest, op), refusal);
+/// be raised now is tried again by the next pass. It owns what it needs of the pass, which does not wait for it.
+pub(super) struct PlanFollowing {
+    context: EngineContext,
+    approvals: ApprovalContext,
+    items: Vec<WantedItem>,
+    not_raised: NotRaised,
+    known: BTreeMap<PendingId, (PendingItem, KeptItem)>,
+    busy: BTreeSet<GuestId>,
+    /// The node as it was read, with the guests that this is about.
+    actual: Snapshot,
+    scope: PassScope,
+}
+
+impl PlanFollowing {
+    /// By what the journal says now. Nothing is read of the node yet.
+    pub(super) async fn begin(
+        context: EngineContext,
+        approvals: ApprovalContext,
+        plan: &Plan,
+        actual: &Snapshot,
+        scope: &PassScope,
+    ) -> Result<Self, Fatal> {
+        let known = context.journal.read(|state, _| waiting(state)).await;
+        let known = known.map_err(Fatal::Journal)?;
+        let busy = plan.guests.iter().filter(|guest| guest.busy.is_some());
+        let busy = busy.map(|guest| guest.guest).collect();
+        let WantedByPlan { items, refused: not_raised } = wanted_by_plan(plan, actual);
+        let wanted = items.iter().map(|item| item.guest.vmid);
+        let about = wanted.chain(known.values().map(|(item, _)| item.guest.vmid));
+        let guest = |vmid| Some((vmid, actual.guests.get(&vmid)?.clone()));
+        let actual = Snapshot {
+            node: actual.node.clone(),
+            release: actual.release,
+            conventions: actual.conventions,
+            guests: about.filter_map(guest).collect(),
+            elsewhere: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            coverage: actual.coverage.clone(),
+        };
+        let scope = scope.clone();
+        Ok(Self { context, approvals, items, not_raised, known, busy, actual, scope })
+    }
+
+    /// Raises and ends; tells what could not be raised.
+    pub(super) async fn carry_out(mut self) -> Result<NotRaised, Fatal> {
+        let wanted = self.with_backup_contexts().await;
+        let Self { context, approvals, mut not_raised, known, busy, actual, scope, .. } = self;
+        let (version, now) = (version(&approvals).await, context.reading().await?.now);
+        let (wanted, scope, busy) = (&wanted, &scope, &busy);
+        let life_s = approvals.policy.pending_life_s();
+        let review = ItemReview { wanted, actual: &actual, scope, busy, version, now, life_s };
+        let mut left = 0;
+        let mut looked_at: Vec<WaitingItem<'_>> = Vec::new();
+        for (id, (item, waiting)) in &known {
+            if review.is_over(item, waiting.from) {
+                end(&context, *id).await?;
+            } else {
+                left += 1;
+                if scope.has(item.guest.vmid) && !busy.contains(&item.guest) {
+                    looked_at.push((*id, item, waiting));
+                }
             }
         }
-    }
-    let life_s = approvals.policy.pending_life_s();
-    let review = ItemReview { wanted: &wanted, actual, scope, busy: &busy, version, now, life_s };
-    let mut left = 0;
-    let mut looked_at: Vec<WaitingItem<'_>> = Vec::new();
-    for (id, (item, waiting)) in &known {
-        if review.is_over(item, waiting.from) {
-            end(context, *id).await?;
-        } else {
-            left += 1;
-            if scope.has(item.guest.vmid) && !busy.contains(&item.guest) {
-                looked_at.push((*id, item, waiting));
+        renew_items(&context, &approvals, &looked_at).await?;
+        let is_new =
+            |wanted: &&WantedItem| !known.values().any(|(item, _)| wanted.is(item, version));
+        let room = max(&approvals).saturating_sub(left);
+        let new: Vec<&WantedItem> = wanted.iter().filter(is_new).take(room).collect();
+        let (context, approvals) = (&context, &approvals);
+        let mut drafting = Vec::with_capacity(new.len());
+        for wanted in new {
+            let draft = draft(context, approvals, wanted, RaisedBy::Plan, None);
+            drafting.push(async move { (wanted, draft.await) }.boxed());
+        }
+        let mut drafts = stream::iter(drafting).buffer_unordered(RAISED_AT_ONCE);
+        while let Some((wanted, drafted)) = drafts.next().await {
+            let raised = match drafted {
+                Ok(drafted) => put_down(context, approvals, drafted).await.map(drop),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = raised {
+                not_raised.insert((wanted.guest, wanted.op), error.refusal()?);
             }
         }
+        Ok(not_raised)
     }
-    renew_items(context, approvals, &looked_at).await?;
-    let new =
-        wanted.iter().filter(|wanted| !known.values().any(|(item, _)| wanted.is(item, version)));
-    for wanted in new.take(max(approvals).saturating_sub(left)) {
-        if let Err(error) = raise(context, approvals, wanted, RaisedBy::Plan).await {
-            not_raised.insert((wanted.guest, wanted.op), error.refusal()?);
+
+    /// The wanted items, with what is around each guest among what a final backup leaves out. What an item would say of a guest
+    /// that cannot be looked around is not known: one that waits is not ended for that.
+    async fn with_backup_contexts(&mut self) -> Vec<WantedItem> {
+        let items = std::mem::take(&mut self.items);
+        let (context, actual) = (&self.context, &self.actual);
+        let mut reading = Vec::with_capacity(items.len());
+        for item in items {
+            let of = (item.guest, item.op);
+            let knowing = knowing_backup_context(context, item, actual);
+            reading.push(async move { (of, knowing.await) }.boxed());
         }
+        let read: Vec<_> = stream::iter(reading).buffered(RAISED_AT_ONCE).collect().await;
+        let mut wanted = Vec::new();
+        for ((guest, op), item) in read {
+            match item {
+                Ok(item) => wanted.push(item),
+                Err(refusal) => {
+                    self.not_raised.insert((guest, op), refusal);
+                    self.busy.insert(guest);
+                }
+            }
+        }
+        wanted
     }
-    Ok(not_raised)
 }
 
 /// The same item, with the guest's snapshots and the node's exclusions among what its final backup leaves out.
@@ -169,20 +242,35 @@ pub(super) async fn raise(
     wanted: &WantedItem,
     from: RaisedBy,
 ) -> Result<PendingId, EngineError> {
+    has_room(context, approvals).await?;
+    let drafted = draft(context, approvals, wanted, from, None).await?;
+    put_down(context, approvals, drafted).await
+}
+
+async fn has_room(context: &EngineContext, approvals: &ApprovalContext) -> Result<(), EngineError> {
     let known = context.journal.read(|state, _| waiting(state).len()).await;
     if known.map_err(Fatal::Journal)? >= max(approvals) {
         let why = format!("{} items wait already", max(approvals));
         return Err(Refusal::new(ReasonCode::Budget, why).into());
     }
-    let drafted = draft(context, approvals, wanted, from, None).await?;
-    context.append(drafted.record).await?;
-    Ok(drafted.id)
+    Ok(())
 }
 
 /// An item that is signed by the host and not written down yet.
 pub(super) struct DraftedItem {
     pub(super) id: PendingId,
     pub(super) record: Record,
+}
+
+/// Writes a drafted item down, unless too many wait by now.
+async fn put_down(
+    context: &EngineContext,
+    approvals: &ApprovalContext,
+    drafted: DraftedItem,
+) -> Result<PendingId, EngineError> {
+    has_room(context, approvals).await?;
+    context.append(drafted.record).await?;
+    Ok(drafted.id)
 }
 
 /// Reads everything that an item says and signs it. `replaces` is the one that ends for it.
@@ -287,22 +375,34 @@ fn name_of(guest: &Guest) -> String {
 
 /// When the newest backup of a guest was made. A storage that may hold backups and cannot be read may hold a newer one.
 async fn last_backup(context: &EngineContext, guest: GuestId) -> LastBackup {
+    let reading = newest_backup(context, guest);
+    // One storage after the other may be slow; an item tells that nobody knows rather than never.
+    let read = tokio::time::timeout(LAST_BACKUP_BUDGET, reading).await;
+    read.unwrap_or(LastBackup::Unknown)
+}
+
+async fn newest_backup(context: &EngineContext, guest: GuestId) -> LastBackup {
     let Ok(storages) = context.client.storage_list().await else {
         return LastBackup::Unknown;
     };
     if !storages.unread.is_empty() {
         return LastBackup::Unknown;
     }
-    let mut newest = None;
+    let mut listing = Vec::new();
     for storage in storages.rows.iter().filter(|storage| holds_backups(storage)) {
-        let Ok(name) = storage.storage.parse() else {
-            return LastBackup::Unknown;
+        let newest = async move {
+            let name = storage.storage.parse().ok()?;
+            let found = context.client.volumes(&name, &ContentFilter::BackupsOf(guest.vmid)).await;
+            let found = found.ok().filter(|found| found.unread.is_empty())?;
+            Some(found.rows.iter().filter_map(|volume| volume.made_unix_s).max())
         };
-        let found = context.client.volumes(&name, &ContentFilter::BackupsOf(guest.vmid)).await;
-        let Some(found) = found.ok().filter(|found| found.unread.is_empty()) else {
-            return LastBackup::Unknown;
-        };
-        newest = newest.max(found.rows.iter().filter_map(|volume| volume.made_unix_s).max());
+        listing.push(newest.boxed());
     }
-    newest.map_or(LastBackup::Never, |at| LastBackup::At(UnixSeconds(at)))
+    match future::join_all(listing).await.into_iter().collect::<Option<Vec<_>>>() {
+        None => LastBackup::Unknown,
+        Some(made) => match made.into_iter().flatten().max() {
+            None => LastBackup::Never,
+            Some(at) => LastBackup::At(UnixSeconds(at)),
+        },
+    }
 }

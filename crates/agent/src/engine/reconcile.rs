@@ -1,12 +1,13 @@
 //! The spine: one pass, the stages in order.
 //!
 //! ```text
-//!   look      look again at what is unknown ─> observe the node ─> plan ─> name the tasks behind locks
-//!   submit    keep what was decided ─> raise what needs a signature ─> each guest's actions into its lane
-//!   lane.rs   what happens inside a lane
+//!   node_look.rs   look again at what is unknown ─> observe the node ─> plan ─> name the tasks behind locks
+//!   submit         keep what was decided ─> begin to raise what needs a signature ─> each guest's actions into its lane
+//!   lane.rs        what happens inside a lane
 //! ```
 //!
-//! A pass never waits for lanes: a guest whose lane is at work is reported busy and left alone. What becomes of the
+//! A pass never waits for lanes, nor for anything that is read about one guest alone: a guest whose lane is at work is
+//! reported busy and left alone, and an item that takes long to raise is raised beside the lanes. What becomes of the
 //! submitted actions is told by `Engine::work`.
 
 use std::collections::BTreeMap;
@@ -14,35 +15,27 @@ use std::fmt;
 use std::sync::Arc;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::back_off::{AttemptHash, FailureMemory};
+use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::bin::effective;
-use evenkeel_core::compensation::RemovalVerdict;
-use evenkeel_core::create_policy::{CreateContext, hub_volumes};
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::NodeSite;
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Job, LaneRefusal};
-use evenkeel_core::operation::Provenance;
-use evenkeel_core::plan::{GuestBusy, GuestPlan, Plan, PlanContext};
+use evenkeel_core::plan::{GuestPlan, Plan};
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::PassScope;
 use futures_util::future::FutureExt as _;
+use tokio::time::Instant;
 
-use super::create_bounds::{HubKnown, early, source_contents};
 use super::error::{Fatal, PassError};
+use super::findings::MOMENT;
 use super::gate::owed::owed;
 use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
-use super::pending::NotRaised;
-use super::removals::RemovalReader;
+use super::pending::{NotRaised, PlanFollowing};
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
-use super::{Engine, RunningPass, backups, bins, decisions, lane, pending};
-use crate::lock_owners::name_lock_owners;
-use crate::observe::remembering::SeenNode;
-use crate::preview::{
-    Looked, Preview, guests_asked_about, journal_context, observe_declared, plan_knowing_others,
-    shown,
-};
+use super::{Engine, FollowEnd, RunningPass, backups, bins, decisions, lane};
+use crate::preview::Preview;
 use crate::queue::Work;
 use crate::sometimes;
 
@@ -88,150 +81,6 @@ impl Engine {
         Ok(self.submit(desired, preview).await?)
     }
 
-    /// The first half: reads the node and plans. Nothing is sent.
-    pub async fn look(
-        &mut self,
-        desired: &Desired,
-        scope: PassScope,
-        cause: PassCause,
-    ) -> Result<Preview, PassError> {
-        self.context.keep_modes(desired);
-        // Of chosen guests nothing else is read or planned.
-        let whole = desired;
-        let desired = &scope.part_of(desired);
-        // Operations of unknown outcome are looked at once more; their lanes stay shut meanwhile.
-        self.recheck_unknown();
-        // Read the node.
-        let client = self.context.client.clone();
-        let SeenNode { mut actual, compared } = self.observe(desired, &scope, cause).await?;
-        // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
-        // In a box, because everybody who makes a pass would carry it.
-        let known = Box::pin(self.known(whole, desired, &actual, cause)).await?;
-        let planning = async {
-            let planning = plan_knowing_others(&client, &compared, &mut actual, &known);
-            planning.await.map_err(PassError::Actual)
-        };
-        let mut plan = self.drive_lanes_until(planning).await?;
-        // Name the task behind each lock, for people.
-        let naming = async {
-            name_lock_owners(&client, &mut plan, &actual).await;
-            Ok::<(), Fatal>(())
-        };
-        self.drive_lanes_until(naming).await?;
-        Ok(Preview { actual, plan, scope })
-    }
-
-    /// Reads the node, with what earlier passes left. A person is shown what is there now, whatever is remembered.
-    async fn observe<'d>(
-        &mut self,
-        desired: &'d Desired,
-        scope: &PassScope,
-        cause: PassCause,
-    ) -> Result<SeenNode<'d>, PassError> {
-        // Whoever drops this in the middle leaves nothing remembered, and the next pass reads everything.
-        let mut memory = std::mem::take(&mut self.memory);
-        match (cause, scope) {
-            (PassCause::Person, PassScope::Whole) => memory.forget_all(),
-            // Chosen guests are asked for whatever is remembered of them.
-            (PassCause::Person, PassScope::Chosen(_)) | (PassCause::Schedule, _) => {}
-        }
-        for vmid in std::mem::take(&mut self.touched) {
-            memory.forget(vmid);
-        }
-        let context = self.context.clone();
-        let also = context.journal.read(|state, _| guests_asked_about(state));
-        let also = also.await.map_err(Fatal::Journal)?;
-        let looked = &mut Looked { memory: &mut memory, files: context.cluster_files(), also };
-        let reading = async {
-            let reading = observe_declared(&context.client, desired, scope, looked);
-            reading.await.map_err(PassError::Actual)
-        };
-        let seen = self.drive_lanes_until(reading).await;
-        self.memory = memory;
-        seen
-    }
-
-    async fn known(
-        &mut self,
-        whole: &Desired,
-        desired: &Desired,
-        actual: &Snapshot,
-        cause: PassCause,
-    ) -> Result<PlanContext, Fatal> {
-        let mut known = self.plan_context(desired, cause).await?;
-        known.removals = self.removals(desired, actual, &known).await?;
-        known.create = self.bounds(whole, actual).await?;
-        let context = self.context.clone();
-        let (client, policy) = (&context.client, context.create_policy());
-        let reading =
-            async { Ok::<_, Fatal>(source_contents(client, policy, desired, actual).await) };
-        known.sources = self.drive_lanes_until(reading).await?;
-        Ok(known)
-    }
-
-    /// What a hub may have made, by what this pass read. Lanes look again.
-    async fn bounds(&self, desired: &Desired, actual: &Snapshot) -> Result<CreateContext, Fatal> {
-        if !desired.guests.values().any(|guest| guest.by.is_hub()) {
-            return Ok(CreateContext::default());
-        }
-        let known = HubKnown::read(&self.context).await?;
-        self.context.keep_hub_volumes(hub_volumes(desired, actual, &known.makings));
-        let (policy, now) = (self.context.create_policy(), self.context.node_now());
-        Ok(early(policy, &known, desired, actual, now))
-    }
-
-    /// The early answers for guests of ours that may go unsigned. Their lanes ask again.
-    async fn removals(
-        &mut self,
-        desired: &Desired,
-        actual: &Snapshot,
-        known: &PlanContext,
-    ) -> Result<BTreeMap<VmId, RemovalVerdict>, Fatal> {
-        // On most hosts evenkeel made nothing, and there is nobody to ask about.
-        if known.making.made_none() {
-            return Ok(BTreeMap::new());
-        }
-        let context = self.context.clone();
-        let declared = desired.guests.values().map(|guest| guest.id);
-        let ours: Vec<_> = declared.filter(|id| known.making.scratch(*id).is_some()).collect();
-        let origins = context.journal.read(move |state, _| {
-            let origins = ours.iter().map(|id| (*id, state.ledger().provenance(*id)));
-            origins.collect::<BTreeMap<_, _>>()
-        });
-        let origins = origins.await.map_err(Fatal::Journal)?;
-        let provenance = |guest| origins.get(&guest).cloned().unwrap_or_else(Provenance::none);
-        let reading = async {
-            let (client, scratch_vmids) = (&context.client, &context.scratch_vmids);
-            let reader = RemovalReader { client, scratch_vmids };
-            Ok(reader.early(desired, actual, known, provenance).await)
-        };
-        self.drive_lanes_until(reading).await
-    }
-
-    async fn plan_context(
-        &self,
-        desired: &Desired,
-        cause: PassCause,
-    ) -> Result<PlanContext, Fatal> {
-        let told = self.context.journal.read(|state, _| journal_context(state));
-        let told = told.await.map_err(Fatal::Journal)?;
-        let failures = match cause {
-            PassCause::Schedule => told.failures,
-            PassCause::Person => FailureMemory::default(),
-        };
-        let busy = desired.guests.keys().filter_map(|vmid| Some((*vmid, self.queue.busy(*vmid)?)));
-        let busy = busy.map(|(vmid, busy)| {
-            let unknown = self.unknown_on(vmid);
-            let op = unknown.map_or(busy.op, |(op, _)| op);
-            let unknown = unknown.map(|(_, why)| why.to_owned());
-            (vmid, GuestBusy { op, since: shown(busy.since), unknown, left: None })
-        });
-        let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
-        let (host_mode, busy) = (self.context.host_mode(), busy.collect());
-        let bin_life_s = self.context.approvals.as_ref().map(|known| known.policy.bin_life_s());
-        Ok(PlanContext { frozen, host_mode, busy, failures, now, bin_life_s, ..told })
-    }
-
     /// The second half: hands each guest's actions to its lane, where they are judged again.
     pub async fn submit(
         &mut self,
@@ -248,12 +97,13 @@ impl Engine {
         let bins = bins::follow(&self.context, desired, &actual, &plan, &scope).await?;
         // Write down what is newly held, and why.
         decisions::follow_plan(&self.context, &plan, &scope).await?;
-        // Put what needs a signature before those who may give one.
-        self.raise_pending(&plan, &actual, &scope).await?;
-        // Hand every guest what is owed to it and then its own actions.
+        // Put what needs a signature before those who may give one, or begin to: the pass has ended when that has too.
         let id = self.next_pass;
         self.next_pass = PassId(id.0 + 1);
-        let mut running = RunningPass { report: early_report(&plan, &self.not_raised), open: 0 };
+        let is_raising = self.raise_pending(id, &plan, &actual, &scope).await?;
+        // Hand every guest what is owed to it and then its own actions.
+        let report = early_report(&plan, &self.not_raised);
+        let mut running = RunningPass { report, open: usize::from(is_raising) };
         let mut owed = self.owed_jobs().await?;
         owed.retain(|vmid, _| scope.has(*vmid));
         let site = NodeSite::of(&actual);
@@ -274,19 +124,41 @@ impl Engine {
         Ok(BegunPass { id, plan })
     }
 
-    /// What needs a signature is put before those who may give one.
+    /// What needs a signature is put before those who may give one: within a moment, or beside the lanes; tells whether that
+    /// still goes on. Meanwhile the next pass leaves it alone.
     async fn raise_pending(
         &mut self,
+        pass: PassId,
         plan: &Plan,
         actual: &Snapshot,
         scope: &PassScope,
-    ) -> Result<(), Fatal> {
+    ) -> Result<bool, Fatal> {
         let context = self.context.clone();
         let Some(approvals) = context.approvals.clone() else {
-            return Ok(());
+            return Ok(false);
         };
-        let following = pending::follow_plan(&context, &approvals, plan, actual, scope);
-        let mut not_raised = self.drive_lanes_until(following).await?;
+        if self.following.is_some() {
+            return Ok(false);
+        }
+        let following = PlanFollowing::begin(context, approvals, plan, actual, scope).await?;
+        let scope = scope.clone();
+        let raising = async move { FollowEnd { pass, scope, ended: following.carry_out().await } };
+        self.following = Some(raising.boxed());
+        let deadline = Instant::now() + MOMENT;
+        while self.following.is_some() {
+            tokio::select! {
+                biased;
+                done = self.turn() => done?,
+                () = tokio::time::sleep_until(deadline) => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The items are as a plan wants them, but for what could not be raised.
+    pub(super) fn followed(&mut self, end: FollowEnd) -> Result<(), Fatal> {
+        let FollowEnd { pass, scope, ended } = end;
+        let mut not_raised = ended?;
         // Logged when it changes, not at every pass.
         for ((guest, op), refusal) in &not_raised {
             sometimes!("an item is not raised", refusal.reason);
@@ -298,6 +170,12 @@ impl Engine {
         let others = std::mem::take(&mut self.not_raised);
         not_raised.extend(others.into_iter().filter(|((guest, _), _)| !scope.has(guest.vmid)));
         self.not_raised = not_raised;
+        // A pass that did not wait for it has begun by now, and may end.
+        if let Some(running) = self.passes.get_mut(&pass) {
+            tell_not_raised(&mut running.report, &self.not_raised);
+            running.open -= 1;
+        }
+        self.close_pass(pass);
         Ok(())
     }
 
@@ -391,6 +269,16 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+/// What could not be put before a signer waits for another reason than a signature.
+fn tell_not_raised(report: &mut Report, not_raised: &NotRaised) {
+    for hold in report.holds.iter_mut().filter(|hold| hold.reason == ReasonCode::PendingSignature) {
+        let refusal = hold.kind.and_then(|kind| not_raised.get(&(hold.guest, kind)));
+        if let Some(refusal) = refusal {
+            (hold.reason, hold.why) = (refusal.reason, refusal.detail.clone());
+        }
     }
 }
 

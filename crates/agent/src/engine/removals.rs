@@ -1,16 +1,14 @@
 //! Reads what tells whether a guest of ours may be removed unsigned. Core's `compensation` judges.
 //!
-//! Called before a plan, so that it says what will happen; in the lane on a fresh read; and directly before the DELETE
-//! leaves. The task list is read after the guest, and the token's right to see all of it is asked each time.
+//! Called by `findings` beside a pass, so that a plan says what will happen; in the lane on a fresh read; and directly before
+//! the DELETE leaves. The task list is read after the guest, and the token's right to see all of it is asked each time.
 
-use std::collections::BTreeMap;
-
-use evenkeel_core::actual::{Guest, Snapshot};
+use evenkeel_core::actual::Guest;
 use evenkeel_core::compensation::{
     RemovalEvidence, RemovalGround, RemovalVerdict, SourceNow, is_ours_to_remove,
 };
-use evenkeel_core::desired::{DeclaredGuest, Desired};
-use evenkeel_core::id::{GuestId, OperationId, VmId};
+use evenkeel_core::desired::DeclaredGuest;
+use evenkeel_core::id::OperationId;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::new_guest::SourceReading;
 use evenkeel_core::operation::{MadeGuest, Provenance, SourceMark, UnixSeconds, VolumeId};
@@ -35,28 +33,6 @@ pub(crate) struct RemovalReader<'a> {
 }
 
 impl RemovalReader<'_> {
-    /// The early answers for all guests that are declared and that our journal knows as ours to remove.
-    pub(crate) async fn early(
-        &self,
-        desired: &Desired,
-        actual: &Snapshot,
-        known: &PlanContext,
-        provenance: impl Fn(GuestId) -> Provenance,
-    ) -> BTreeMap<VmId, RemovalVerdict> {
-        let mut verdicts = BTreeMap::new();
-        for (vmid, declared) in &desired.guests {
-            let Some(here) = actual.guests.get(vmid) else { continue };
-            if known.busy.contains_key(vmid) {
-                continue;
-            }
-            if let Some((ground, made)) = removal_candidate(&declared.state, here, known) {
-                let verdict = self.judge(ground, made, &provenance(here.id), here, None).await;
-                verdicts.insert(*vmid, verdict);
-            }
-        }
-        verdicts
-    }
-
     /// Whether this guest, as it was read a moment ago, may be removed. What is kept under its number is read last, unless
     /// the caller has just read it.
     pub(crate) async fn judge(

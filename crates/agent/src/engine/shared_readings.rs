@@ -24,6 +24,7 @@ use crate::pve::ContentFilter;
 use crate::pve::error::Error;
 use crate::pve::list::ListReading;
 use crate::pve::site::{ListedVolume, StorageEntry};
+use crate::pve::storage_watch::StorageQuestion;
 
 /// How long an answer serves: less than the pause before a making is tried again.
 const SERVES_FOR: Duration = Duration::from_secs(1);
@@ -83,7 +84,8 @@ impl SharedReadings {
         &self,
         context: &EngineContext,
     ) -> Result<SharedAnswer<Vec<StorageEntry>>, Error> {
-        let mut kept = self.storages.lock().await;
+        let waiting = context.client.wait_for(&StorageQuestion::All, self.storages.lock());
+        let mut kept = waiting.await?;
         if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
             return Ok(known.clone());
         }
@@ -111,7 +113,8 @@ impl SharedReadings {
         filter: &ContentFilter,
     ) -> Result<Arc<ListReading<ListedVolume>>, Error> {
         let kept = self.kept_sources(storage, filter);
-        let mut kept = kept.lock().await;
+        let about = StorageQuestion::One(storage.clone());
+        let mut kept = context.client.wait_for(&about, kept.lock()).await?;
         if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
             return Ok(Arc::clone(&known.told));
         }

@@ -95,6 +95,12 @@ impl From<VolumesError> for NotCleared {
             | VolumesError::Undefined { .. } => {
                 Self::Held(Refusal::new(ReasonCode::Storage, error.to_string()))
             }
+            // It answers again some day, and nothing was tried.
+            VolumesError::Unlisted { error: why, .. } | VolumesError::Storages(why)
+                if why.is_silent_storage() =>
+            {
+                Self::Held(Refusal::new(ReasonCode::Storage, error.to_string()))
+            }
             VolumesError::Name(_)
             | VolumesError::Unlisted { .. }
             | VolumesError::Snapshots { .. }

@@ -7,6 +7,7 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::approval::RaisedBy;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::PendingId;
+use futures_util::future::{BoxFuture, FutureExt as _};
 
 use super::Engine;
 use super::error::{EngineError, Fatal};
@@ -68,8 +69,18 @@ pub fn records(
 impl Engine {
     /// Takes an item back that somebody asked for. Approvals of it are refused from then on.
     pub async fn withdraw(&mut self, id: PendingId, note: String) -> Result<(), WithdrawError> {
+        let withdrawing = self.withdrawing(id, note);
+        self.drive_lanes_until(withdrawing).await
+    }
+
+    /// The same beside the lanes: an approval that is judged just now is waited for.
+    pub(crate) fn withdrawing(
+        &self,
+        id: PendingId,
+        note: String,
+    ) -> BoxFuture<'static, Result<(), WithdrawError>> {
         let context = self.context.clone();
-        let taking = async {
+        let taking = async move {
             // What is found to wait still waits when its act is on disk.
             let _judging = context.judging().await;
             let due = context.journal.read(move |state, _| records(state, id, note)).await;
@@ -78,7 +89,7 @@ impl Engine {
             }
             Ok(())
         };
-        self.drive_lanes_until(taking).await
+        taking.boxed()
     }
 }
 

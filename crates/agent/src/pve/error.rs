@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::storage_hearing::StorageSilence;
+
+use super::storage_watch::StorageQuestion;
 use super::tls::CertFingerprint;
 
 /// A call that did not succeed.
@@ -88,6 +92,25 @@ pub enum NotSent {
         /// The limit.
         max_bytes: usize,
     },
+    /// A storage did not answer and is left alone for a while. When it is asked again is in `status` and not here: what
+    /// holds a guest is written down when its words change.
+    #[error("{about} does not answer since {}", shown(silence.since))]
+    StorageSilent {
+        /// Which.
+        about: StorageQuestion,
+        /// Since when, and until when.
+        silence: StorageSilence,
+    },
+    /// A storage answers slowly, and others would have had to wait for it.
+    #[error("{about} answers slowly")]
+    StorageSlow {
+        /// Which.
+        about: StorageQuestion,
+    },
+}
+
+fn shown(at: UnixSeconds) -> String {
+    crate::journal::moment(at).map_or_else(String::new, |at| at.to_string())
 }
 
 /// Why the outcome of a request is not known.
@@ -288,6 +311,16 @@ impl Error {
         }
     }
 
+    /// Whether a storage was not waited for.
+    pub(crate) fn is_silent_storage(&self) -> bool {
+        match self {
+            Self::NotSent { why, .. } => {
+                matches!(why, NotSent::StorageSilent { .. } | NotSent::StorageSlow { .. })
+            }
+            Self::Refused(_) | Self::Unknown { .. } => false,
+        }
+    }
+
     /// True if asking again later can help without anyone doing anything. Says nothing about
     /// whether a *write* may be repeated: that depends on the kind of error alone.
     pub(crate) fn is_transient(&self) -> bool {
@@ -298,7 +331,9 @@ impl Error {
                 NotSent::Connect { .. }
                 | NotSent::ConnectTimeout { .. }
                 | NotSent::Tls { .. }
-                | NotSent::NodeNotReached { .. } => true,
+                | NotSent::NodeNotReached { .. }
+                | NotSent::StorageSilent { .. }
+                | NotSent::StorageSlow { .. } => true,
                 NotSent::WrongPin { .. } | NotSent::Untrusted { .. } | NotSent::TooLarge { .. } => {
                     false
                 }
@@ -339,6 +374,9 @@ impl NotSent {
             Self::Tls { .. } => "check that `url` leads to pveproxy, port 8006",
             Self::NodeNotReached { .. } => "the node or its pvedaemon is down: pvecm status",
             Self::TooLarge { .. } => "shorten the values of this request",
+            Self::StorageSilent { .. } | Self::StorageSlow { .. } => {
+                "look at the storage on the node: pvesm status; `evenkeel status` shows since when"
+            }
         }
     }
 }

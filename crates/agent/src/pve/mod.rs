@@ -23,6 +23,7 @@ pub mod list;
 mod reads;
 mod scalar;
 pub mod site;
+pub mod storage_watch;
 pub mod task;
 pub(crate) mod text;
 pub mod tls;
@@ -44,6 +45,7 @@ use clock::NodeClock;
 use error::{Error, Unknown};
 use exchange::{ApiPath, Exchange, ExchangeOutcome, HttpAnswer, HttpRequest};
 use list::{ListReading, ReportedRows};
+use storage_watch::{StoragePatience, StorageWatch};
 
 pub use reads::{ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
 
@@ -54,6 +56,10 @@ pub struct Client {
     node: NodeName,
     clock: Arc<Mutex<Option<NodeClock>>>,
     reported: Arc<ReportedRows>,
+    /// What is remembered of each storage; clones share it.
+    storages: Arc<StorageWatch>,
+    /// How long a storage is waited for.
+    patience: StoragePatience,
 }
 
 /// The pauses before a read that failed in passing is asked again. A proxy under load breaks off one read in a thousand
@@ -66,7 +72,8 @@ const FAILED_AT_ONCE: Duration = Duration::from_secs(5);
 impl Client {
     /// A client for `node` over `exchange`.
     pub fn new(exchange: Arc<dyn Exchange>, node: NodeName) -> Self {
-        Self { exchange, node, clock: Arc::default(), reported: Arc::default() }
+        let (clock, reported, storages) = (Arc::default(), Arc::default(), Arc::default());
+        Self { exchange, node, clock, reported, storages, patience: StoragePatience::Whole }
     }
 
     /// The node every call about guests, tasks and storages goes to.

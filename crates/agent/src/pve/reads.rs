@@ -19,6 +19,7 @@ use super::site::{
     ClusterEntry, ListedVolume, LooseNumber, LooseText, NodeEntry, NodeStatus, Permissions,
     Resource, StorageEntry, UserEntry, Version,
 };
+use super::storage_watch::StorageQuestion;
 use super::task::Upid;
 use super::wire::{
     GuestEntry, HasFeature, LogLine, LogLines, LogPage, NamedEntry, PendingEntry, RawConfig,
@@ -226,6 +227,11 @@ impl Client {
         self.cluster_resources("node").await
     }
 
+    /// Storages of the cluster, as the statistics of each node saw them within five minutes.
+    pub(super) async fn cluster_storages(&self) -> Result<ListReading<Resource>, Error> {
+        self.cluster_resources("storage").await
+    }
+
     async fn cluster_resources(&self, kind: &str) -> Result<ListReading<Resource>, Error> {
         let query = Query::new().with("type", kind);
         self.list(HttpRequest::list(ApiPath::new(["cluster", "resources"]), query)).await
@@ -267,7 +273,8 @@ impl Client {
 
     /// The same with what cannot be read of them.
     pub(crate) async fn storage_list(&self) -> Result<ListReading<StorageEntry>, Error> {
-        self.list(HttpRequest::list(self.node_path(["storage"]), Query::new())).await
+        let request = HttpRequest::list(self.node_path(["storage"]), Query::new());
+        self.list_of_storage(StorageQuestion::All, request).await
     }
 
     /// Volumes of a storage.
@@ -285,7 +292,8 @@ impl Client {
             ContentFilter::All => Query::new(),
         };
         let path = self.node_path(["storage", storage.as_str(), "content"]);
-        self.list(HttpRequest::list(path, query)).await
+        let about = StorageQuestion::One(storage.clone());
+        self.list_of_storage(about, HttpRequest::list(path, query)).await
     }
 
     /// What a backup to a storage does unless it is told otherwise; nested values are JSON.
@@ -309,7 +317,14 @@ impl Client {
     pub(crate) async fn backup_config(&self, volume: &VolumeId) -> Result<String, Error> {
         let query = Query::new().with("volume", volume.as_str());
         let request = HttpRequest::list(self.node_path(["vzdump", "extractconfig"]), query);
-        self.call::<LooseText>(request).await.map(|text| text.0)
+        let storage = volume.as_str().split_once(':').and_then(|(storage, _)| storage.parse().ok());
+        let told = match storage {
+            Some(storage) => {
+                self.told_by_storage::<LooseText>(StorageQuestion::One(storage), request).await
+            }
+            None => self.call(request).await,
+        };
+        told.map(|text| text.0)
     }
 
     async fn settings(

@@ -56,6 +56,20 @@ struct AgentFormat {
     guests: Vec<GuestStandingFormat>,
     /// Operations submitted and not ended.
     queue_depth: usize,
+    /// Storages that do not answer; what needs one waits, and nothing else does.
+    silent_storages: Vec<SilentStorageFormat>,
+}
+
+/// A storage that does not answer.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only the schema is made from it")]
+struct SilentStorageFormat {
+    /// Its name; `*` for the list of all storages.
+    storage: String,
+    /// Since when.
+    since: Option<String>,
+    /// When it may be asked again.
+    next_try: Option<String>,
 }
 
 /// Desired state.

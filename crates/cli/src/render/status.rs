@@ -21,7 +21,7 @@ use std::path::Path;
 
 use evenkeel_agent::daemon::status::{
     AgentStatus, GuestStatus, HostStatus, HubStatus, JournalStatus, OperationStatus, PassStatus,
-    PendingStatus, Trouble, WarningStatus,
+    PendingStatus, SilentStorage, Trouble, WarningStatus,
 };
 use evenkeel_agent::engine::RaisedBy;
 use evenkeel_agent::freeze::Frozen;
@@ -233,6 +233,7 @@ fn head(text: &mut String, agent: &AgentStatus) {
     }
     row(text, "node", node);
     troubled(text, agent.node_trouble.as_ref());
+    silent(text, &agent.silent_storages);
     let declared = counted(desired.guests, "guest");
     row(
         text,
@@ -262,6 +263,20 @@ fn head(text: &mut String, agent: &AgentStatus) {
         write!(guests, ", {} not", agent.guests.len()).expect(INFALLIBLE);
     }
     row(text, "guests", guests);
+}
+
+/// The storages that do not answer, under the node.
+fn silent(text: &mut String, storages: &[SilentStorage]) {
+    for SilentStorage { storage, since, next_try } in storages {
+        let name = match storage.as_str() {
+            "*" => "the list of all storages".to_owned(),
+            storage => format!("storage {storage}"),
+        };
+        let since = since.map(|at| format!(" since {}", moment(at))).unwrap_or_default();
+        let next = next_try.map(|at| format!(", next try {}", moment(at))).unwrap_or_default();
+        let line = format!("{name} does not answer{since}{next}; what needs it waits");
+        writeln!(text, "{:11} {}", "", styled(ALARM, line)).expect(INFALLIBLE);
+    }
 }
 
 /// What is wrong, line by line, under the row it belongs to.

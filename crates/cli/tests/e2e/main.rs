@@ -45,6 +45,7 @@ mod signers;
 mod signing;
 mod signing_prompts;
 mod simulator;
+mod slow_node;
 mod stopping;
 mod streams;
 mod support;

@@ -116,6 +116,11 @@ impl LaneTable {
         owner.or_else(head)
     }
 
+    /// What every busy guest is busy with.
+    pub fn all_busy(&self) -> Vec<(VmId, LaneBusy)> {
+        self.lanes.keys().filter_map(|vmid| Some((*vmid, self.busy(*vmid)?))).collect()
+    }
+
     /// Whether nothing waits, runs or is held.
     pub fn is_empty(&self) -> bool {
         self.lanes.is_empty()

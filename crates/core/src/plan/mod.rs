@@ -87,6 +87,9 @@ pub struct PlanContext {
     pub create: CreateContext,
     /// Of guests that are not there: what was found in the source each would be made from.
     pub sources: BTreeMap<VmId, SourceContent>,
+    /// Guests beside which somebody still looks, or a storage does not answer: what they need waits, and nothing is put
+    /// before anybody to be signed.
+    pub unlooked: BTreeMap<VmId, Refusal>,
 }
 
 impl PlanContext {
@@ -308,8 +311,20 @@ fn plan_guest(
             let held = planned.actions.iter_mut().filter(|action| action.held.is_none());
             held.for_each(|action| action.held = Some(Held::NotExecutable(bin::HA_MANAGED)));
         }
+        if let Some(refusal) = context.unlooked.get(&guest.id.vmid) {
+            hold_unlooked(&mut planned, refusal);
+        }
     }
     planned
+}
+
+/// Holds what cannot be told apart before somebody has looked: whether it may run, or must be signed.
+fn hold_unlooked(planned: &mut GuestPlan, refusal: &Refusal) {
+    for action in &mut planned.actions {
+        if let None | Some(Held::PendingSignature | Held::Until(_)) = action.held {
+            action.held = Some(Held::Until(refusal.clone()));
+        }
+    }
 }
 
 /// A scratch guest that must be signed for after all says why.

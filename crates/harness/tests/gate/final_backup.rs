@@ -310,10 +310,10 @@ async fn a_storage_that_is_full_holds_it_before_the_guest_is_stopped() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_destroyed_once_its_approval_expired_or_was_revoked_while_it_was_saved() {
     let rig = node().await;
-    let end = ended_while(&rig, 60, async |rig, _| {
+    let end = ended_while(&rig, 40, async |rig, _| {
         until(|| backups_asked(rig) == 1).await;
         rig.node.with(|sim| {
-            sim.inject(Fault { times: None, ..Effect::Latency { ms: 30_000 }.on("/content") });
+            sim.inject(Fault { times: None, ..Effect::Latency { ms: 20_000 }.on("/content") });
         });
     })
     .await;

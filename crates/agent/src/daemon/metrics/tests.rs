@@ -25,6 +25,7 @@ fn agent(guests: Vec<GuestStatus>) -> AgentStatus {
         next_pass: None,
         in_sync: 1,
         guests,
+        silent_storages: Vec::new(),
         queue_depth: 0,
     }
 }

@@ -171,7 +171,12 @@ async fn storages(
         return Ok(BTreeMap::new());
     }
     let listed = context.shared.storages(context).await;
-    let listed = listed.map_err(|error| unread("the storages", &error))?;
+    let listed = listed.map_err(|error| {
+        if error.is_silent_storage() {
+            return Refusal::new(ReasonCode::Storage, error.to_string());
+        }
+        unread("the storages", &error)
+    })?;
     let promised = context.promised_but(new.guest.vmid, listed.asked);
     let reading = |entry: &StorageEntry| {
         let promised = promised.get(&entry.storage).copied().unwrap_or(Bytes(0));
@@ -243,7 +248,7 @@ async fn shared_source(
     among(volume, &storage, read.as_deref())
 }
 
-fn storage_of(volume: &VolumeId) -> Option<StorageName> {
+pub(in crate::engine) fn storage_of(volume: &VolumeId) -> Option<StorageName> {
     volume.as_str().split_once(':')?.0.parse().ok()
 }
 

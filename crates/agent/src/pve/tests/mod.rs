@@ -7,6 +7,7 @@ mod every_call;
 mod secrets;
 mod server;
 mod soak;
+mod storages;
 mod tls;
 mod transport;
 mod typed;
