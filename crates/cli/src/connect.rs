@@ -203,6 +203,7 @@ impl From<Error> for Failure {
                 | NotSent::Tls { .. }
                 | NotSent::NodeNotReached { .. }
                 | NotSent::StorageSilent { .. }
+                | NotSent::StoragesCrowded { .. }
                 | NotSent::StorageSlow { .. } => Exit::Transient,
                 NotSent::TooLarge { .. } => Exit::Failed,
             },

@@ -84,6 +84,8 @@ struct DriverState {
     link_view: LinkView,
     /// The manifest of the document that passes are about.
     in_effect: Option<ManifestHash>,
+    /// How long the longest pass took, from its look until its actions were in their lanes.
+    longest_pass: Duration,
 }
 
 impl AgentDriver {
@@ -141,6 +143,11 @@ impl AgentDriver {
     /// The last pass's plan, taken.
     pub(crate) fn take_plan(&self) -> Option<Plan> {
         self.papers().plan.take()
+    }
+
+    /// How long the longest pass since the last question took.
+    pub(crate) fn take_longest_pass(&self) -> Duration {
+        std::mem::take(&mut self.papers().longest_pass)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -420,6 +427,7 @@ impl AgentDriver {
                 self.oracle().older_orders(true);
             }
         }
+        let began = tokio::time::Instant::now();
         let passed = match engine.look(&desired, scope, cause).await {
             Ok(preview) => engine.submit(&desired, preview).await.map_err(PassError::Fatal),
             Err(error) => Err(error),
@@ -429,6 +437,8 @@ impl AgentDriver {
             Err(PassError::Fatal(fatal)) => return Err(fatal),
             Err(PassError::Actual(_)) => None,
         };
+        let longest = self.papers().longest_pass.max(began.elapsed());
+        self.papers().longest_pass = longest;
         // What a pass about a few guests planned says nothing of the others.
         if is_whole {
             self.papers().plan = plan;

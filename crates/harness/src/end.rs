@@ -19,6 +19,7 @@ use crate::scene::{Wish, loose, second_slot};
 use crate::script::journal;
 use crate::signers::SigningMistake;
 use crate::sim_exchange::{PanicPoint, TwinRequest};
+use crate::storage_story::{StorageStory, waits_for_storage};
 
 /// Passes after which a healthy node must be as declared: a lost answer costs two minutes, an ignored shutdown six,
 /// a fact that does not follow another two, and what failed is tried again.
@@ -112,6 +113,14 @@ impl SeedRun {
         }
         if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
             self.rest(commands, agent.as_mut()).await
+        {
+            return ended;
+        }
+        if !self.is_fine() {
+            return DriveEnd::Elapsed;
+        }
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
+            self.storages_hang(commands, agent.as_mut()).await
         {
             return ended;
         }
@@ -228,6 +237,7 @@ impl SeedRun {
 
     fn heal(&mut self) {
         FaultMaker::heal(&self.rig.node, &self.guests);
+        StorageStory::heal(&self.rig.node);
         self.faults.let_rest();
         self.faults.mend_guests(&self.rig.node);
         self.give_all_rights();
@@ -445,7 +455,8 @@ fn differs(wish: &Wish, found: &SimGuest) -> impl Iterator<Item = &'static str> 
     .map(|(key, _)| key)
 }
 
-/// Whether something waits because it failed before.
+/// Whether something waits because it failed before, or because a storage kept silent.
 fn has_failed(plan: &Plan) -> bool {
-    plan.actions().any(|action| matches!(action.held, Some(Held::FailedBefore(_))))
+    waits_for_storage(plan)
+        || plan.actions().any(|action| matches!(action.held, Some(Held::FailedBefore(_))))
 }

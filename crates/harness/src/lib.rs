@@ -27,6 +27,7 @@ mod signers;
 mod sim_cluster_files;
 mod sim_exchange;
 mod situations;
+mod storage_story;
 
 pub use operator::{Operator, statement};
 pub use oracle::Oracle;

@@ -34,6 +34,7 @@ use crate::scene::{self, Wishes};
 use crate::signers::SignerGroup;
 use crate::sim_exchange::{PanicPoint, TwinRequest};
 use crate::situations::{LifeDeath, count_death};
+use crate::storage_story::StorageStory;
 
 /// The share of steps in which people ask, sign, forge, or work on the node.
 const PEOPLE_PERCENT: u64 = 30;
@@ -88,6 +89,8 @@ pub(crate) struct SeedRun {
     pub(crate) leftovers: Leftovers,
     /// What becomes of the node's cluster file system.
     cluster: ClusterStory,
+    /// Which storages hang.
+    storages: StorageStory,
     /// Who may sign, if the host trusts anybody.
     pub(crate) signers: Option<SignerGroup>,
     /// The hub it takes its documents from, if it has one.
@@ -189,6 +192,7 @@ impl SeedRun {
             newcomers: Newcomers::of(seed, &first_guests),
             leftovers,
             cluster,
+            storages: StorageStory::of(seed),
             guests: first_guests,
             faults: FaultMaker::of(first_files),
             signers: None,
@@ -242,7 +246,7 @@ impl SeedRun {
         self.copy_disk();
         self.driver.born();
         let (rig, driver) = (self.rig.clone(), self.driver.clone());
-        let agent = rig.live(async |engine| driver.work(engine, &rig, &mut taken).await);
+        let agent = rig.live(async |engine| Box::pin(driver.work(engine, &rig, &mut taken)).await);
         let mut agent = pin!(agent);
         while self.steps_left > 0 && self.is_fine() {
             self.steps_left -= 1;
@@ -278,7 +282,8 @@ impl SeedRun {
         let told = self.newcomers.mischief(&self.rig.node);
         let cluster = self.cluster.mischief(&self.rig.node, &self.guests);
         let leftovers = self.leftovers.mischief(&self.rig.node);
-        for told in told.into_iter().chain(leftovers).chain(cluster) {
+        let storages = self.storages.mischief(&self.rig.node);
+        for told in told.into_iter().chain(leftovers).chain(cluster).chain(storages) {
             self.note(|| told);
         }
         if self.cluster.is_looked_at() {
@@ -355,6 +360,7 @@ impl SeedRun {
             }
             65..=68 => {
                 FaultMaker::heal(&self.rig.node, &self.guests);
+                StorageStory::heal(&self.rig.node);
                 self.give_all_rights();
                 self.rig.wire.set_down(false);
                 self.freeze(false);

@@ -36,6 +36,7 @@ fn put_backups(rig: &Rig, count: u32) -> Vec<String> {
                 size_bytes: 64 << 20,
                 notes: None,
                 protected: false,
+                excludes: Vec::new(),
             };
             sim.world.put_backup("local", "lxc/150".parse().unwrap(), &config, &file).unwrap()
         };

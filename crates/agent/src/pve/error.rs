@@ -101,6 +101,14 @@ pub enum NotSent {
         /// Since when, and until when.
         silence: StorageSilence,
     },
+    /// As many storages do not answer as the node may have processes for.
+    #[error(
+        "{about} is not asked while other storages do not answer: the node keeps a process for each"
+    )]
+    StoragesCrowded {
+        /// Which would have been asked.
+        about: StorageQuestion,
+    },
     /// A storage answers slowly, and others would have had to wait for it.
     #[error("{about} answers slowly")]
     StorageSlow {
@@ -315,7 +323,12 @@ impl Error {
     pub(crate) fn is_silent_storage(&self) -> bool {
         match self {
             Self::NotSent { why, .. } => {
-                matches!(why, NotSent::StorageSilent { .. } | NotSent::StorageSlow { .. })
+                matches!(
+                    why,
+                    NotSent::StorageSilent { .. }
+                        | NotSent::StoragesCrowded { .. }
+                        | NotSent::StorageSlow { .. }
+                )
             }
             Self::Refused(_) | Self::Unknown { .. } => false,
         }
@@ -333,6 +346,7 @@ impl Error {
                 | NotSent::Tls { .. }
                 | NotSent::NodeNotReached { .. }
                 | NotSent::StorageSilent { .. }
+                | NotSent::StoragesCrowded { .. }
                 | NotSent::StorageSlow { .. } => true,
                 NotSent::WrongPin { .. } | NotSent::Untrusted { .. } | NotSent::TooLarge { .. } => {
                     false
@@ -374,7 +388,9 @@ impl NotSent {
             Self::Tls { .. } => "check that `url` leads to pveproxy, port 8006",
             Self::NodeNotReached { .. } => "the node or its pvedaemon is down: pvecm status",
             Self::TooLarge { .. } => "shorten the values of this request",
-            Self::StorageSilent { .. } | Self::StorageSlow { .. } => {
+            Self::StorageSilent { .. }
+            | Self::StoragesCrowded { .. }
+            | Self::StorageSlow { .. } => {
                 "look at the storage on the node: pvesm status; `evenkeel status` shows since when"
             }
         }

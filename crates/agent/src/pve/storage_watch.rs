@@ -4,9 +4,9 @@
 //!   reads ──> slot of the storage ──> left alone? slow and in haste? ──> one at a time ──> the exchange, within a budget
 //! ```
 //!
-//! A node has three processes for such questions, and one that hangs in a storage is lost until the storage comes back.
-//! Core's `storage_hearing` decides; here is the clock, the queue for each storage, and what the node's statistics say.
-//! It must never hold anybody up for a storage that somebody else asks about.
+//! A node has three processes for such questions, and one that hangs in a storage is lost until the storage comes back. So two
+//! questions are open at a time, over all storages; one in vain counts until its storage was heard or seen again. Core's
+//! `storage_hearing` decides; here is the clock, the queue for each storage, and what the node's statistics say.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +19,7 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::storage_hearing::{HASTE, PATIENCE, StorageHearing, StorageSilence};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::Client;
@@ -54,24 +55,38 @@ pub(super) enum StoragePatience {
     Hasty(Arc<AtomicBool>),
 }
 
+/// How many questions to storages may keep a process of the node: one of its three is left for everything else.
+const QUESTIONS_AT_ONCE: usize = 2;
+
 /// What is remembered of every storage that was asked.
 #[derive(Debug)]
 pub struct StorageWatch {
     began: Instant,
+    questions: Arc<Semaphore>,
     slots: Mutex<BTreeMap<StorageQuestion, Arc<StorageSlot>>>,
 }
 
 #[derive(Default)]
 struct StorageSlot {
-    /// Who holds it asks. In it is a question that somebody in haste gave up: it is not asked beside another.
-    asking: tokio::sync::Mutex<Option<OpenQuestion>>,
+    /// Who holds it asks.
+    asking: tokio::sync::Mutex<OpenQuestions>,
     hearing: Mutex<StorageHearing>,
+}
+
+/// What may still keep a process of the node.
+#[derive(Default)]
+struct OpenQuestions {
+    /// A question that somebody in haste gave up: it is not asked beside another.
+    open: Option<OpenQuestion>,
+    /// The place of a question in vain.
+    lost: Option<OwnedSemaphorePermit>,
 }
 
 /// A question that was sent and whose answer nobody takes. It ends with whether the storage was heard.
 struct OpenQuestion {
     asked: Instant,
     heard: BoxFuture<'static, bool>,
+    place: OwnedSemaphorePermit,
 }
 
 /// A question to a storage: nothing is sent before it is polled.
@@ -82,7 +97,8 @@ type Heard<T> = Result<Result<T, Error>, NotSent>;
 
 impl Default for StorageWatch {
     fn default() -> Self {
-        Self { began: Instant::now(), slots: Mutex::default() }
+        let questions = Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
+        Self { began: Instant::now(), questions, slots: Mutex::default() }
     }
 }
 
@@ -222,23 +238,31 @@ impl Client {
             slot.hearing().not_seen(self.storages.now(), self.clock_now());
             self.left_alone(slot, about)?;
         }
-        if let Some(OpenQuestion { asked, heard }) = asking.take() {
-            match tokio::time::timeout_at(asked + PATIENCE, heard).await {
-                Ok(true) => slot.hearing().answered(asked.elapsed()),
-                Ok(false) => {}
-                Err(_) => return Err(self.kept_silent(slot, about)),
+        let mut place = asking.lost.take();
+        if let Some(open) = asking.open.take() {
+            let ended = tokio::time::timeout_at(open.asked + PATIENCE, open.heard).await;
+            let Ok(is_heard) = ended else {
+                asking.lost = Some(open.place);
+                return Err(self.kept_silent(slot, about));
+            };
+            if is_heard {
+                slot.hearing().answered(open.asked.elapsed());
             }
+            place = Some(open.place);
         }
+        let place = match place {
+            Some(place) => place,
+            None => self.place_for(about, Instant::now() + PATIENCE).await?,
+        };
         let asked = Instant::now();
-        match tokio::time::timeout(PATIENCE, question).await {
-            Ok(answered) => {
-                if is_heard(&answered) {
-                    slot.hearing().answered(asked.elapsed());
-                }
-                Ok(answered)
-            }
-            Err(_) => Err(self.kept_silent(slot, about)),
+        let Ok(answered) = tokio::time::timeout(PATIENCE, question).await else {
+            asking.lost = Some(place);
+            return Err(self.kept_silent(slot, about));
+        };
+        if is_heard(&answered) {
+            slot.hearing().answered(asked.elapsed());
         }
+        Ok(answered)
     }
 
     async fn ask_in_haste<T: Send + 'static>(
@@ -256,16 +280,51 @@ impl Client {
         let waiting = tokio::time::timeout_at(deadline, slot.asking.lock());
         let mut asking = waiting.await.map_err(|_| slow())?;
         self.left_alone(slot, about)?;
+        let place = self.place_for(about, deadline).await?;
         let asked = Instant::now();
         let Ok(answered) = tokio::time::timeout_at(deadline, &mut question).await else {
             let heard = async move { is_heard(&question.await) }.boxed();
-            *asking = Some(OpenQuestion { asked, heard });
+            asking.open = Some(OpenQuestion { asked, heard, place });
             return Err(slow());
         };
         if is_heard(&answered) {
             slot.hearing().answered(asked.elapsed());
         }
         Ok(answered)
+    }
+
+    /// A place among the questions that may keep a process of the node.
+    async fn place_for(
+        &self,
+        about: &StorageQuestion,
+        deadline: Instant,
+    ) -> Result<OwnedSemaphorePermit, NotSent> {
+        let questions = Arc::clone(&self.storages.questions);
+        if let Ok(place) = Arc::clone(&questions).try_acquire_owned() {
+            return Ok(place);
+        }
+        let taking = async {
+            self.take_places_back().await;
+            questions.acquire_owned().await.ok()
+        };
+        let taken = tokio::time::timeout_at(deadline, taking).await.ok().flatten();
+        taken.ok_or_else(|| NotSent::StoragesCrowded { about: about.clone() })
+    }
+
+    /// Takes back the places of storages that kept silent and that the node has seen since.
+    async fn take_places_back(&self) {
+        let now = self.storages.now();
+        for (about, _) in self.storages.silent() {
+            let slot = self.storages.slot(&about);
+            let is_due = slot.hearing().left_alone(now).is_none();
+            if let Some(mut asking) = slot.asking.try_lock().ok().filter(|_| is_due) {
+                if self.is_seen(&about).await {
+                    asking.lost = None;
+                } else {
+                    slot.hearing().not_seen(now, self.clock_now());
+                }
+            }
+        }
     }
 
     /// Refuses to ask a storage that is left alone now.

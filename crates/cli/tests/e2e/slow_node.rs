@@ -84,6 +84,7 @@ fn y04_the_running_agent_heals_while_a_storage_hangs() {
             size_bytes: 64 << 20,
             notes: None,
             protected: false,
+            excludes: Vec::new(),
         };
         let config = Config::of(&[("rootfs", "tank:vm-150-disk-0,size=2G")]);
         let guest = "lxc/150".parse().unwrap();

@@ -121,3 +121,21 @@ async fn y04_who_keeps_others_waiting_gives_a_slow_storage_up_and_leaves_the_que
     client.volumes(&nfs(), &ContentFilter::All).await.unwrap();
     hasty.volumes(&nfs(), &ContentFilter::All).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn y04_questions_in_vain_leave_a_worker_whatever_else_is_asked() {
+    let Asker { client, node, .. } = asker(Duration::from_hours(1));
+    let names: Vec<StorageName> = ["nfs", "tank", "usb"].map(|name| name.parse().unwrap()).into();
+    for _ in 0..3 {
+        let filter = ContentFilter::All;
+        let asking = names.iter().map(|name| client.volumes(name, &filter));
+        let answers = futures_util::future::join_all(asking).await;
+        let errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+        assert_eq!(errors.filter(|error| error.is_silent_storage()).count(), names.len());
+    }
+    assert_eq!(node.asked.load(Ordering::Relaxed), 2, "the third waits for the others");
+    node.ms.store(10, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(6)).await;
+    client.volumes(&names[0], &ContentFilter::All).await.unwrap();
+    client.volumes(&names[2], &ContentFilter::All).await.unwrap();
+}
