@@ -200,7 +200,7 @@ async fn taken_back(theft: Theft) {
 #[tokio::test(start_paused = true)]
 async fn x05_t18_recovery_takes_a_host_back_from_every_state_a_stolen_key_can_make() {
     for theft in Theft::all(3) {
-        taken_back(theft).await;
+        Box::pin(taken_back(theft)).await;
     }
 }
 
@@ -213,7 +213,7 @@ async fn x05_t18_recovery_gets_past_the_longest_chain_and_everything_else_togeth
         budget_spent: true,
         chain_advanced: PLANNED_LINKS_MAX,
     };
-    taken_back(theft).await;
+    Box::pin(taken_back(theft)).await;
 }
 
 /// Both are on their way for the same version; whichever comes first, the recovery is in force in the end.
