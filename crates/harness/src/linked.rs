@@ -61,6 +61,8 @@ pub(crate) struct LinkedRun {
     copy: Option<HostCopy>,
     /// The manifest that was pushed last.
     newest: String,
+    /// Whether the agent was started again because a full disk kept it from being enrolled.
+    is_restarted: bool,
 }
 
 /// A host's disk as it was.
@@ -141,6 +143,7 @@ impl SeedRun {
             envelopes: BTreeMap::new(),
             copy: None,
             newest: String::new(),
+            is_restarted: false,
         });
     }
 
@@ -288,6 +291,14 @@ impl SeedRun {
             if self.is_linked_well() {
                 break;
             }
+        }
+        if let Some(linked) = &mut self.linked
+            && !self.oracle.is_enrolled()
+            && !std::mem::replace(&mut linked.is_restarted, true)
+        {
+            // Enrolment is a command of its own; a life that had no room for it asks the hub for nothing.
+            self.note(|| "the agent is started again, with room to be enrolled".to_owned());
+            return DriveEnd::Killed;
         }
         if !self.is_linked_well() && !self.leapt && !self.driver.doubts_its_clock() {
             let (generation, _) = self.oracle.floor();

@@ -550,15 +550,19 @@ impl OracleState {
 
     /// Nothing is allocated beside a volume that may be what an earlier write left.
     fn allocates_once(&self, write: &WriteRequest) -> Option<String> {
-        let again = |value: &String| {
+        let fresh = |value: &String| {
             let volume = value.split(',').next().unwrap_or_default();
             let fresh = volume.split_once(':').filter(|(_, size)| size.parse::<u32>().is_ok());
-            fresh.is_some_and(|(storage, _)| self.readings.hangs_loose(write.guest, storage))
+            fresh.map(|(storage, _)| storage.to_owned())
         };
-        let copies = write.params.get("storage").filter(|_| write.kind == ActionKind::MoveVolume);
-        let again = (write.kind == ActionKind::SetConfig && write.params.values().any(again))
-            || copies.is_some_and(|storage| self.readings.hangs_loose(write.guest, storage));
-        again.then(|| "a volume is allocated beside one that hangs on nothing".to_owned())
+        let storages: Vec<String> = match write.kind {
+            ActionKind::SetConfig => write.params.values().filter_map(fresh).collect(),
+            ActionKind::MoveVolume => write.params.get("storage").cloned().into_iter().collect(),
+            _ => Vec::new(),
+        };
+        let mut storages = storages.iter();
+        let loose = storages.find_map(|on| self.readings.hangs_loose(write.guest, on))?;
+        Some(format!("a volume is allocated beside {loose}, which hangs on nothing"))
     }
 }
 

@@ -340,7 +340,10 @@ pub(crate) fn loose(world: &World, guest: GuestId) -> BTreeSet<String> {
     let mut loose = BTreeSet::new();
     for (storage, contents) in &world.storages {
         for (name, volume) in &contents.volumes {
-            let of_guest = volume.vmid == Some(guest.vmid) && volume.content != "backup";
+            // A machine's saved memory is nothing that a write allocates.
+            let is_memory = name.contains("-state-");
+            let of_guest =
+                volume.vmid == Some(guest.vmid) && volume.content != "backup" && !is_memory;
             let mentioned = mentioned.iter().any(|value| {
                 value.split_once(':').is_some_and(|(on, volume)| {
                     on == storage && (volume == name || volume.ends_with(&format!("/{name}")))

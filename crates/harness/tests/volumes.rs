@@ -10,7 +10,7 @@ use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
     desired, edit, fault, finish, journal, one_life, pass, put_guest, rig, states, stored, writes,
 };
-use evenkeel_sim::{Effect, Event, SnapshotSection};
+use evenkeel_sim::{Effect, Event, OddValue, SnapshotSection};
 
 const VOLUME: &str = "tank:subvol-300-disk-1";
 const ROOT: (&str, &str) = ("rootfs", "tank:subvol-300-disk-0,size=8G");
@@ -252,5 +252,25 @@ async fn y08_a_left_lock_does_not_name_a_snapshots_volume_as_left_behind() {
         let all = format!("{:?}", report.holds);
         assert!(all.contains("pct unlock 300"), "{all}");
         assert_eq!(all.contains("tank:vm-300-disk-7"), told, "{all}");
+    }
+}
+
+/// A row that lost its owner may be what an earlier write left: nothing is allocated beside it.
+#[tokio::test(start_paused = true)]
+async fn y03_a_volume_whose_owner_is_not_told_holds_a_new_one() {
+    for becomes in [OddValue::Object, OddValue::List, OddValue::Null, OddValue::Missing] {
+        let rig = with("lxc/300", &[ROOT], false);
+        rig.node.with(|sim| {
+            let tank = sim.world.storages.get_mut("tank").unwrap();
+            tank.put_file("subvol-300-disk-7", "images", "raw", 1 << 30);
+            tank.volumes.get_mut("subvol-300-disk-7").unwrap().vmid = Some(300.try_into().unwrap());
+            let (row, field) = (Some("subvol-300-disk-7".to_owned()), Some("vmid".to_owned()));
+            sim.inject(Effect::OddRow { row, field, becomes }.on("/content"));
+        });
+        let wanted = "[guest.300]\nkind = \"lxc\"\nmp1 = \"tank:1,mp=/srv\"\n";
+        let report = one_life(&rig, wanted).await;
+        assert!(writes(&rig).is_empty(), "{becomes:?} {report:?}");
+        let held = report.ops.iter().find_map(|op| op.end.reason());
+        assert_eq!(held, Some(ReasonCode::Storage), "{becomes:?} {report:?}");
     }
 }

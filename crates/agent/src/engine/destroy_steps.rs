@@ -44,6 +44,7 @@ use crate::pve::task::ExitStatus;
 use crate::pve::wait::Waited;
 use crate::pve::writes::{BackupOrder, Taken};
 use crate::queue::{Permit, Turn};
+use crate::sometimes;
 
 /// How long a stop or an unprotect may take before recovery's rules decide instead.
 const PREPARATION_MAX: Duration = Duration::from_mins(10);
@@ -189,7 +190,9 @@ impl<'a> DestroySteps<'a> {
         'a: 't,
     {
         let no = |why: &str| Err(NoLeave::Because(why.to_owned()));
+        let step = request.as_str();
         let Some(permit) = turn.take().await else {
+            sometimes!("told to stop while a destroy waited for its step", step);
             return no(GOING_DOWN);
         };
         let mut fresh = self.look(request, done).await?;
@@ -204,21 +207,25 @@ impl<'a> DestroySteps<'a> {
                 }
                 let reading = self.context.reading().await?;
                 if let Err(refusal) = still_allowed(order, &signers, &reading) {
+                    sometimes!("the approval no longer holds before a destroy's step", step);
                     return no(&format!("its approval no longer holds: {refusal}"));
                 }
                 Some(signers)
             }
             Warrant::Ours => {
                 if let Some(by) = self.context.observed_by(self.cleared.guest().vmid) {
+                    sometimes!("only observed before a removal's step", step);
                     return no(&Held::Observed(by).to_string());
                 }
                 None
             }
         };
         if permit.is_stopping() {
+            sometimes!("told to stop before a destroy's step", step);
             return no(GOING_DOWN);
         }
         if self.context.is_frozen() {
+            sometimes!("frozen before a destroy's step", step);
             return no("this host was frozen meanwhile");
         }
         Ok(Leave { permit, signers, fresh })
@@ -227,6 +234,7 @@ impl<'a> DestroySteps<'a> {
     /// The guest as it is now, if it and its backup are still what was signed for.
     async fn look(&self, request: OpPhase, done: &StepsDone<'_>) -> Result<Guest, NoLeave> {
         let no = |why: &str| Err(NoLeave::Because(why.to_owned()));
+        let step = request.as_str();
         // What goes with the guest is read before it: the guest is what must not grow old until the request leaves.
         let around = match self.warrant {
             Warrant::Signed(order) => {
@@ -234,6 +242,7 @@ impl<'a> DestroySteps<'a> {
                 if request == OpPhase::Act
                     && let Err(refusal) = surroundings_are_signed(self.context, &order.item).await
                 {
+                    sometimes!("more goes with the guest than was signed");
                     return no(&refusal.detail);
                 }
                 None
@@ -244,15 +253,24 @@ impl<'a> DestroySteps<'a> {
         };
         let fresh = match observe_guest(&self.context.client, self.cleared.guest()).await {
             Ok(fresh) => fresh,
-            Err(error) => return no(&error.to_string()),
+            Err(error) => {
+                sometimes!("the guest is unreadable before a destroy's step", step);
+                return no(&error.to_string());
+            }
         };
         let cleared = match self.warrant {
             Warrant::Signed(order) => {
                 match prove_identity(self.context, &fresh, &order.mark).await? {
                     FoundGuest::Guest { identity, .. }
                         if Some(identity) == self.cleared.identity() => {}
-                    FoundGuest::Guest { .. } | FoundGuest::Free => return no(ANOTHER),
-                    FoundGuest::Unproven(refusal) => return no(&refusal.detail),
+                    FoundGuest::Guest { .. } | FoundGuest::Free => {
+                        sometimes!("another guest before a destroy's step", step);
+                        return no(ANOTHER);
+                    }
+                    FoundGuest::Unproven(refusal) => {
+                        sometimes!("the identity is unproven before a destroy's step", step);
+                        return no(&refusal.detail);
+                    }
                 }
                 Basis::Signed(&order.item.expected)
             }
@@ -260,9 +278,11 @@ impl<'a> DestroySteps<'a> {
         };
         let basis = done.protected.as_ref().map_or(cleared, Basis::Unprotected);
         if let Some(why) = destroy::hindrance(request, &fresh, basis) {
+            sometimes!("the guest changed before a destroy's step", step);
             return no(why);
         }
         if let Err(refusal) = self.check_backup(&fresh, done).await {
+            sometimes!("the final backup does not hold before a destroy's step", step);
             return no(&refusal.detail);
         }
         Ok(fresh)
@@ -316,14 +336,21 @@ impl<'a> DestroySteps<'a> {
                     return self.by_evidence().await.map(Some);
                 }
             }
-            Err(Error::Unknown { .. }) => return self.by_evidence().await.map(Some),
+            Err(Error::Unknown { .. }) => {
+                sometimes!("the answer to a destroy's preparation was lost");
+                return self.by_evidence().await.map(Some);
+            }
             Err(error @ (Error::NotSent { .. } | Error::Refused(_))) => {
+                sometimes!("a destroy's preparation was refused");
                 return self.abandon(&error.to_string()).await.map(Some);
             }
         }
         match self.until(next).await {
             None => Ok(None),
-            Some(why) => self.abandon(&why).await.map(Some),
+            Some(why) => {
+                sometimes!("a destroy's preparation did not show");
+                self.abandon(&why).await.map(Some)
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 use super::gate::NotCleared;
 use crate::pve::error::Error;
 use crate::pve::list::UnreadRow;
+use crate::pve::site::ListedVolume;
 use crate::pve::{Client, ContentFilter};
 
 /// Why the volumes of a guest cannot be told, or must stay as they are.
@@ -270,7 +271,12 @@ pub(crate) async fn volumes_of(
         // It may be this guest's, and what it is called is what everything here is about.
         let is_other =
             |row: &UnreadRow| row.parsed("vmid").is_some_and(|owner: VmId| owner != vmid);
-        if !listed.unread.iter().all(is_other) {
+        // Images of CDs and templates have no owner, and are listed whoever is asked about.
+        let has_lost_owner = |row: &ListedVolume| {
+            row.vmid.is_none()
+                && matches!(row.content.as_deref(), None | Some("images" | "rootdir"))
+        };
+        if !listed.unread.iter().all(is_other) || listed.rows.iter().any(has_lost_owner) {
             return Err(VolumesError::Unread { storage: storage.clone(), vmid });
         }
         for volume in listed.rows.into_iter().filter(|volume| volume.vmid == Some(vmid)) {

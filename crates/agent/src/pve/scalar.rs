@@ -163,7 +163,12 @@ where
     T: FromStr,
     T::Err: fmt::Display,
 {
-    match Scalar::deserialize(d)?.into_word() {
+    let value = Scalar::deserialize(d)?;
+    // Something is there, so none would say more than is known.
+    if let Scalar::Nested(_) = value {
+        return Err(D::Error::custom("a list or an object where one value belongs"));
+    }
+    match value.into_word() {
         None => Ok(None),
         Some(word) => word.parse().map(Some).map_err(D::Error::custom),
     }

@@ -118,12 +118,13 @@ fn what_a_task_logs_is_shown_on_a_terminal_also_when_the_agent_waits_for_it() {
     declare_copy(&node, 220);
     let told = node.run("apply", &["-c", "agent.toml", "-y"]).ends_with(0);
     assert!(!told.stderr.contains("transferred"), "{}", told.stderr);
-    assert_eq!(logs_read(&node), 0, "nobody sees them");
+    // Once, when it had ended: it may have warned of something.
+    assert_eq!(logs_read(&node), 1, "nobody sees them");
 
     declare_copy(&node, 221);
     let told = on_terminal(&node, "apply -c agent.toml -y");
     assert!(told.contains("qemu/221") && told.contains("transferred"), "{told}");
     assert!(told.contains("0%"), "{told}");
-    assert!(logs_read(&node) > 0);
+    assert!(logs_read(&node) > 2, "while it works, and once at its end");
     agent.terminate();
 }

@@ -167,9 +167,10 @@ fn apply_shows_on_a_terminal_what_its_task_logs_and_takes_the_line_back() {
 }
 
 #[test]
-fn apply_reads_no_log_of_a_task_where_nobody_sits_before_a_terminal() {
+fn apply_follows_no_log_of_a_task_where_nobody_sits_before_a_terminal() {
     let node = slow_clone();
     let run = node.desk.run("apply", &["-y", "-c", "agent.toml"]).ends_with(0);
     assert!(!run.words().contains("transferred"), "{}", run.words());
-    assert_eq!(logs_read(&node), 0);
+    // Once, when it had ended: it may have warned of something.
+    assert_eq!(logs_read(&node), 1);
 }

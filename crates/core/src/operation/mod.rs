@@ -262,6 +262,16 @@ pub enum OpPhase {
 impl OpPhase {
     /// All of them, in order.
     pub const ALL: [Self; 4] = [Self::Stop, Self::Backup, Self::Unprotect, Self::Act];
+
+    /// The spelling used in the journal.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Backup => "backup",
+            Self::Unprotect => "unprotect",
+            Self::Act => "act",
+        }
+    }
 }
 
 /// What happened to an operation: the unit the journal stores.

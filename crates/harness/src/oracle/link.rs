@@ -150,6 +150,13 @@ impl Oracle {
         inner.link.is_put_back
     }
 
+    /// Whether the host could ever write down that it is enrolled.
+    pub(crate) fn is_enrolled(&self) -> bool {
+        let mut inner = self.inner();
+        inner.read_disk();
+        !inner.history.floors.is_empty()
+    }
+
     /// The document in effect, by the journal: its number and manifest.
     pub(crate) fn floor(&self) -> (u64, String) {
         let mut inner = self.inner();

@@ -175,10 +175,10 @@ impl GuestReadings {
         leads(&self.others, from_ms, now_ms)
     }
 
-    /// Whether a volume of this guest on this storage hung on nothing when volumes were last listed.
-    pub(super) fn hangs_loose(&self, guest: GuestId, storage: &str) -> bool {
-        let of_guest = self.listed_loose.get(&guest).into_iter().flatten();
-        of_guest.into_iter().any(|volume| volume.starts_with(&format!("{storage}:")))
+    /// A volume of this guest on this storage that hung on nothing when volumes were last listed.
+    pub(super) fn hangs_loose(&self, guest: GuestId, storage: &str) -> Option<&String> {
+        let mut of_guest = self.listed_loose.get(&guest).into_iter().flatten();
+        of_guest.find(|volume| volume.starts_with(&format!("{storage}:")))
     }
 }
 
