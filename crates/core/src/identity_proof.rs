@@ -42,8 +42,9 @@ pub struct ListedTask {
 /// nothing more: it is nobody's proof, and the rows beside it count as ever.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadTask {
-    /// The hash of what tells it from other rows: the same row has the same one at every reading, until its task ends.
-    pub key: String,
+    /// The hash of the whole row: the same row has the same one at every reading, until its task ends. None if nothing in
+    /// it tells it from another task's: such a row is never known from an earlier reading.
+    pub key: Option<String>,
     /// Whether it says of itself that it runs.
     pub runs: bool,
     /// What it does and to what, where the row says that beside the name that could not be read.
@@ -332,12 +333,16 @@ impl TaskListMark {
     /// Rows that could not be read and were not there when the item was raised. One whose task has ended since is
     /// another row: what it did meanwhile is not known.
     fn new_unread<'r>(&'r self, reading: &'r TaskReading) -> impl Iterator<Item = &'r UnreadTask> {
-        reading.unread.iter().filter(|task| !self.unread.contains(&task.key))
+        let is_known =
+            |task: &&UnreadTask| task.key.as_ref().is_some_and(|key| self.unread.contains(key));
+        reading.unread.iter().filter(move |task| !is_known(task))
     }
 }
 
 fn keys<'u>(rows: impl Iterator<Item = &'u UnreadTask>) -> Result<BTreeSet<String>, Refusal> {
-    let keys: BTreeSet<String> = rows.map(|row| row.key.clone()).collect();
+    let Some(keys) = rows.map(|row| row.key.clone()).collect::<Option<BTreeSet<String>>>() else {
+        return Err(unproven("a row of the task list does not tell which task it is"));
+    };
     if keys.len() > UNREAD_ROWS_MAX {
         return Err(unproven("too many rows of the task list cannot be read"));
     }

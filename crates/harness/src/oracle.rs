@@ -555,13 +555,11 @@ impl OracleState {
             let fresh = volume.split_once(':').filter(|(_, size)| size.parse::<u32>().is_ok());
             fresh.map(|(storage, _)| storage.to_owned())
         };
-        let storages: Vec<String> = match write.kind {
-            ActionKind::SetConfig => write.params.values().filter_map(fresh).collect(),
-            ActionKind::MoveVolume => write.params.get("storage").cloned().into_iter().collect(),
-            _ => Vec::new(),
-        };
-        let mut storages = storages.iter();
-        let loose = storages.find_map(|on| self.readings.hangs_loose(write.guest, on))?;
+        let is_set = write.kind == ActionKind::SetConfig;
+        let set = write.params.values().filter(|_| is_set).filter_map(fresh);
+        let copies = write.params.get("storage").filter(|_| write.kind == ActionKind::MoveVolume);
+        let mut storages = set.chain(copies.cloned());
+        let loose = storages.find_map(|on| self.readings.hangs_loose(write.guest, &on))?;
         Some(format!("a volume is allocated beside {loose}, which hangs on nothing"))
     }
 }

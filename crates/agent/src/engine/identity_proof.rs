@@ -129,8 +129,10 @@ pub(super) async fn tasks_as_shown(
 /// A row that could not be read. Its name tells it from others if it has one, and otherwise everything in it.
 pub(super) fn unread_task(row: &UnreadRow) -> UnreadTask {
     let runs = row.text("status") == Some(RUNNING);
-    let name = row.text("upid").map_or_else(|| row.whole().to_string(), str::to_owned);
-    let key = PayloadHash::of(format!("{runs} {name}").as_bytes()).to_string();
+    // A process and the moment it began tell a task from every other; a row without them may stand for any.
+    let is_one = row.text("pid").is_some() && row.text("starttime").is_some();
+    let key = is_one.then(|| PayloadHash::of(format!("{runs} {}", row.whole()).as_bytes()));
+    let key = key.map(|key| key.to_string());
     let about = row.text("type").zip(row.text("id"));
     let about = about.map(|(task_type, task_id)| TaskAbout {
         task_type: task_type.to_owned(),

@@ -20,7 +20,7 @@ fn unread(key: &str, runs: bool, about: Option<(&str, &str)>) -> UnreadTask {
         task_type: task_type.to_owned(),
         task_id: task_id.to_owned(),
     });
-    UnreadTask { key: key.to_owned(), runs, about }
+    UnreadTask { key: (!key.is_empty()).then(|| key.to_owned()), runs, about }
 }
 
 fn vmid() -> VmId {
@@ -207,4 +207,19 @@ fn y06_a_mark_is_over_when_it_never_holds_again_and_one_of_today_would() {
     let empty = TaskListMark::of(&reading(&[], 5_000), vmid()).unwrap();
     let stands = empty.standing(&forgotten, vmid(), &nobody);
     assert_eq!(stands, MarkStanding::Over(MarkEnd::Forgotten), "raised upon an empty list");
+}
+
+/// The same odd row may stand for another task at every reading.
+#[test]
+fn y03_a_row_that_tells_nothing_of_its_task_is_never_known() {
+    let old = task("vzstart", "102", 1_000);
+    let before = reading(&[&old], 1_100);
+    let mark = TaskListMark::of(&before, vmid()).unwrap();
+    let mut now = before.clone();
+    now.unread.push(unread("", false, None));
+    assert!(mark.holds(&now, vmid(), &BTreeSet::new()).is_err(), "it may be anything");
+    assert!(TaskListMark::of(&now, vmid()).is_err(), "and cannot be known later");
+    let elsewhere = unread("", false, Some(("vzstart", "7")));
+    let now = TaskReading { unread: vec![elsewhere], ..before };
+    assert_eq!(mark.holds(&now, vmid(), &BTreeSet::new()), Ok(()), "it says that it is not");
 }
