@@ -13,6 +13,8 @@ pub(crate) enum RequestKind {
     Status(GuestId),
     Pending(GuestId),
     Content,
+    /// Another question to a storage, or to all of them.
+    Storage,
     /// Whether a number is free.
     NumberFree(u32),
     ClusterStatus,
@@ -40,6 +42,9 @@ pub(crate) fn read_call(target: &str) -> RequestKind {
         Some(guest) if path.ends_with("/status/current") => RequestKind::Status(guest),
         Some(guest) if path.ends_with("/pending") => RequestKind::Pending(guest),
         _ if path.ends_with("/content") => RequestKind::Content,
+        None if path.ends_with("/storage") || path.ends_with("/extractconfig") => {
+            RequestKind::Storage
+        }
         None if path.ends_with("/cluster/status") => RequestKind::ClusterStatus,
         None if path.ends_with("/cluster/nextid") => {
             let vmid = target.split_once("vmid=").and_then(|(_, vmid)| vmid.parse().ok());

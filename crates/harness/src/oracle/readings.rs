@@ -26,8 +26,8 @@ pub(super) struct GuestReadings {
     /// Several of each guest: a pass reads beside the lanes.
     status: BTreeMap<GuestId, VecDeque<GuestReading>>,
     pending: BTreeMap<GuestId, VecDeque<GuestReading>>,
-    /// Of anything else: when it was asked and answered.
-    others: VecDeque<(u64, u64)>,
+    /// Of anything else.
+    others: VecDeque<OtherReading>,
     /// Of readings that failed in passing, and of the pauses after which they are asked again.
     failures: VecDeque<(u64, u64)>,
     /// The volumes that hung on nothing when volumes were last listed.
@@ -36,6 +36,15 @@ pub(super) struct GuestReadings {
     pub(super) free: BTreeMap<u32, bool>,
     /// When a number was last said to be free.
     free_ms: BTreeMap<u32, u64>,
+}
+
+/// A reading of something else: when it was asked and answered.
+#[derive(Debug, Clone, Copy)]
+struct OtherReading {
+    asked_ms: u64,
+    answered_ms: u64,
+    /// A storage was asked: who wants to ask one too waits for that.
+    of_storage: bool,
 }
 
 /// One reading of a guest.
@@ -67,8 +76,10 @@ impl GuestReadings {
             let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             (now_ms, now_ms.saturating_add(pause_ms))
         });
+        let of_storage = is_of_storage(&ticket.call);
         for gap in std::iter::once((ticket.sent_ms, now_ms)).chain(pauses) {
-            keep(&mut self.others, gap, now_ms);
+            let (asked_ms, answered_ms) = gap;
+            keep(&mut self.others, OtherReading { asked_ms, answered_ms, of_storage }, now_ms);
             keep(&mut self.failures, gap, now_ms);
         }
     }
@@ -92,7 +103,8 @@ impl GuestReadings {
             locked,
             ..GuestReading::default()
         };
-        let other = (ticket.sent_ms, now_ms);
+        let of_storage = is_of_storage(&ticket.call);
+        let other = OtherReading { asked_ms: ticket.sent_ms, answered_ms: now_ms, of_storage };
         match ticket.call {
             RequestKind::Write => {}
             RequestKind::Status(guest) => keep(self.status.entry(guest).or_default(), told, now_ms),
@@ -132,7 +144,9 @@ impl GuestReadings {
                     self.free.values_mut().for_each(|proved| *proved = true);
                 }
             }
-            RequestKind::OtherRead => keep(&mut self.others, other, now_ms),
+            RequestKind::Storage | RequestKind::OtherRead => {
+                keep(&mut self.others, other, now_ms);
+            }
         }
         None
     }
@@ -170,9 +184,18 @@ impl GuestReadings {
         self.free.get(&vmid) == Some(&true) && self.free_ms.get(&vmid).is_some_and(is_new)
     }
 
-    /// Whether other readings, each asked when the one before was answered, fill the time.
+    /// Whether other readings, each asked when the one before was answered, fill the time. Storages are asked one question at a
+    /// time: who has to wait for one that somebody else asked before waits for a reading too.
     fn leads_to(&self, from_ms: u64, now_ms: u64) -> bool {
-        leads(&self.others, from_ms, now_ms)
+        let mut reached = BTreeSet::from([from_ms]);
+        for OtherReading { asked_ms, answered_ms, of_storage } in &self.others {
+            let is_waited_for =
+                *of_storage && reached.range(asked_ms..=answered_ms).next().is_some();
+            if reached.contains(asked_ms) || is_waited_for {
+                reached.insert(*answered_ms);
+            }
+        }
+        reached.contains(&now_ms)
     }
 
     /// A volume of this guest on this storage that hung on nothing when volumes were last listed.
@@ -204,6 +227,12 @@ impl Dated for GuestReading {
     }
 }
 
+impl Dated for OtherReading {
+    fn answered_ms(&self) -> u64 {
+        self.answered_ms
+    }
+}
+
 impl Dated for (u64, u64) {
     fn answered_ms(&self) -> u64 {
         self.1
@@ -215,6 +244,18 @@ fn keep<T: Dated>(readings: &mut VecDeque<T>, told: T, now_ms: u64) {
         readings.pop_front();
     }
     readings.push_back(told);
+}
+
+fn is_of_storage(call: &RequestKind) -> bool {
+    match call {
+        RequestKind::Content | RequestKind::Storage => true,
+        RequestKind::Status(_)
+        | RequestKind::Pending(_)
+        | RequestKind::NumberFree(_)
+        | RequestKind::ClusterStatus
+        | RequestKind::OtherRead
+        | RequestKind::Write => false,
+    }
 }
 
 /// The digest in an answer to `pending`.
