@@ -112,8 +112,14 @@ async fn y03_a_task_that_cannot_be_read_holds_an_item_once_and_only_if_it_may_be
             }
             let OpEnd::Held { reason, why } = &end else { panic!("{task} {id}: {end:?}") };
             assert_eq!((*reason, writes(&rig, "lxc/100").len()), (ReasonCode::IdentityUnproven, 0));
-            assert!(why.contains("a new item was raised"), "{why}");
-            let second = anna().approve(&item(engine).await, 8, now(&rig));
+            let second = if field.is_some() {
+                assert!(why.contains("a new item was raised"), "{why}");
+                anna().approve(&item(engine).await, 8, now(&rig))
+            } else {
+                // A row that tells nothing at all may be another task at every reading: the item waits until it is gone.
+                rig.node.with(evenkeel_sim::Simulator::clear_faults);
+                first
+            };
             let end = carried_out(engine, &second).await.end;
             assert!(matches!(end, OpEnd::Succeeded { .. }), "{task} {id}: {end:?}");
             Ok(())
