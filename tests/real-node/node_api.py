@@ -174,6 +174,8 @@ class Node:
     def free_volume(self, volid):
         storage = volid.split(":", 1)[0]
         path = f"/nodes/{self.name}/storage/{storage}/content/{quote(volid, safe='')}"
+        # A backup on request is protected.
+        self.call("PUT", path, protected=0)
         answer = self.call("DELETE", path)
         if answer:
             self.done(answer)
