@@ -84,27 +84,7 @@ impl DoneAct {
 
     /// Whether it can end a warning, or leave one, at all: most acts need not look.
     pub fn concerns_warnings(&self) -> bool {
-        match self.kind {
-            ActionKind::SetConfig => !self.slots.is_empty(),
-            ActionKind::Resize
-            | ActionKind::MoveVolume
-            | ActionKind::Create
-            | ActionKind::Clone
-            | ActionKind::Restore
-            | ActionKind::Migrate
-            | ActionKind::Destroy
-            | ActionKind::Rollback => true,
-            ActionKind::Start
-            | ActionKind::Shutdown
-            | ActionKind::Stop
-            | ActionKind::Snapshot
-            | ActionKind::Backup
-            | ActionKind::DeleteSnapshot
-            | ActionKind::DeleteVolume
-            | ActionKind::Template
-            | ActionKind::WipeStorage
-            | ActionKind::Decommission => false,
-        }
+        !self.slots.is_empty() || self.subject().is_some() || self.ends(&WarningSubject::Guest)
     }
 
     /// Whether a warning that was kept before is over by it.
