@@ -34,7 +34,16 @@ class Agent:
         self.binary, self.at, self.patience_s = str(Path(binary).resolve()), Path(directory), patience_s
         self.daemon = None
         (self.at / "desired").mkdir()
-        sections = {"pve": pve, "desired": {"dir": str(self.at / "desired")},
+        self.pve = pve
+        self._configure()
+
+    def use_token(self, path):
+        """From now on it is another one, with its own rights."""
+        self.pve = {**self.pve, "token_file": str(path)}
+        self._configure()
+
+    def _configure(self):
+        sections = {"pve": self.pve, "desired": {"dir": str(self.at / "desired")},
                     "state": {"dir": str(self.at / "state")}, "trust": {"file": str(self.at / "trust.toml")}}
         lines = ['host_id = "real-node"', "interval = 5"]
         for name, keys in sections.items():

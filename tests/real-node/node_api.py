@@ -56,7 +56,7 @@ class Node:
                 raise ApiError(0, f"the server has another certificate: {found}")
         return connection
 
-    def call(self, method, path, **params):
+    def call(self, method, path, /, **params):
         """One request; its data, or an ApiError."""
         body, headers = None, {"Authorization": f"PVEAPIToken={self.token}"}
         target = "/api2/json" + path

@@ -291,6 +291,10 @@ class Suite:
         """Puts a destroy before the operator, who signs it; the file with the approval."""
         self.declared[guest] = {}
         self.agent.declare(guest, state="absent")
+        return self.approval(guest)
+
+    def approval(self, guest):
+        """Has what is declared of a guest wait for a signature, and signs it; the file with the approval."""
         self.agent.run("apply", "-y", expect=(6,))
         items = [item for item in self.agent.json("pending")["items"] if item["guest"] == guest]
         demand(len(items) == 1, f"{len(items)} items wait for {guest}")

@@ -11,6 +11,7 @@
 //! the whole chain at every start and never believes its own earlier answer. It must never write: the caller
 //! makes the record durable and only then uses the authority that follows.
 
+mod approval_rules;
 mod chain;
 mod error;
 mod file;
@@ -24,15 +25,17 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockDoubt;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    self, ClockChange, Envelope, HostBinding, Lineage, Occasion, PLANNED_LINKS_MAX, Rotation,
-    STATEMENT_LIFE_MAX_S, StatementLimits, TrustHash, TrustVersion, TrustedSigners,
+    self, ApprovalRules, ClockChange, Envelope, HostBinding, Lineage, Occasion, PLANNED_LINKS_MAX,
+    Rotation, STATEMENT_LIFE_MAX_S, StatementLimits, TrustHash, TrustVersion, TrustedSigners,
 };
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::journal::{ExactBytes, JournalState, Kept, Note, Record, Subject, moment};
+use approval_rules::StandingRules;
 pub(crate) use chain::trust_version_of;
 use chain::{Base, Chain, Link};
+pub use chain::{StartedTrust, started_trust};
 pub use error::AuthorityError;
 
 /// Under which key the journal keeps that an operational key's clock change was undone.
@@ -45,6 +48,7 @@ pub struct Authority {
     standing: Option<Standing>,
     owed: Vec<Record>,
     overstated: Option<Overstated>,
+    rules: StandingRules,
 }
 
 /// The signers, and what they rest on.
@@ -77,6 +81,8 @@ pub struct Accepted {
     pub mark: Option<UnixSeconds>,
     /// What was signed.
     pub rotation: Rotation,
+    /// The rules that the chain keeps from then on, if it changed them: to be made durable after the record.
+    pub rules: Option<Record>,
 }
 
 /// The signers root's file names, read as an agent reads it when it starts; none if there is no file.
@@ -111,7 +117,8 @@ impl Authority {
             Some(known) if known.head != base.head => {
                 let newest = chain.newest().unwrap_or(known.version);
                 if base.version <= newest {
-                    let (file, first) = (base.version, known.version);
+                    let file = base.version;
+                    let first = known.version;
                     return Err(AuthorityError::NotHigher { path, file, first, newest });
                 }
                 new_base(&path, base, &chain, newest)?
@@ -123,25 +130,43 @@ impl Authority {
             }
             None => vec![Record::Kept(chain::base_record(base))],
         };
-        let (mut lineage, mut overstated) = (Lineage::new(first), None);
+        let mut lineage = Lineage::new(first);
+        let mut overstated = None;
+        let mut rules = StandingRules::read(state);
         for (version, link) in chain.links_on(base.head) {
             let rotation;
             (rotation, lineage) = link.follow(*version, &lineage, &host)?;
             overstated = still_overstated(overstated, *version, &rotation);
+            rules.follow(*version, &rotation);
         }
         let standing = Some(Standing { base: base.head, lineage });
-        Ok(Self { host, standing, owed, overstated })
+        Ok(Self { host, standing, owed, overstated, rules })
     }
 
     /// The signers a chain begins with, and no rotation yet.
     pub fn first(host: HostBinding, trust: TrustedSigners) -> Self {
         let standing = Standing { base: trust.head(), lineage: Lineage::new(trust) };
-        Self { host, standing: Some(standing), owed: Vec::new(), overstated: None }
+        let rules = StandingRules::default();
+        Self { host, standing: Some(standing), owed: Vec::new(), overstated: None, rules }
     }
 
     /// Nobody may sign.
     pub fn nobody(host: HostBinding) -> Self {
-        Self { host, standing: None, owed: Vec::new(), overstated: None }
+        let rules = StandingRules::default();
+        Self { host, standing: None, owed: Vec::new(), overstated: None, rules }
+    }
+
+    /// The same with what root's file says of how many must sign. It raises what the chain keeps and lowers nothing.
+    #[must_use]
+    pub fn with_rules(mut self, file: &ApprovalRules) -> Self {
+        let version = self.version().unwrap_or(TrustVersion(0));
+        self.owed.extend(self.rules.add_file(file, version));
+        self
+    }
+
+    /// How many must sign which acts.
+    pub fn rules(&self) -> ApprovalRules {
+        self.rules.in_force()
     }
 
     /// The signers; none if there is no trust file, and then everything destructive waits.
@@ -201,8 +226,8 @@ impl Authority {
             return Err(Refusal::new(ReasonCode::UnknownSigner, detail));
         };
         let life = limits.statement_life_max_s.min(STATEMENT_LIFE_MAX_S);
-        let (rotated, next) =
-            lineage.follow(&parsed, by, &self.host, reading, (life, Occasion::HandedIn))?;
+        let occasion = Occasion::HandedIn { signers: self.rules().of_rotations() };
+        let (rotated, next) = lineage.follow(&parsed, by, &self.host, reading, (life, occasion))?;
         if next.planned_links() > PLANNED_LINKS_MAX {
             let detail = format!(
                 "{PLANNED_LINKS_MAX} planned rotations follow the trust file or the last recovery; install the \
@@ -210,7 +235,8 @@ impl Authority {
             );
             return Err(Refusal::new(ReasonCode::Budget, detail));
         }
-        let (version, mark) = (rotated.trust.version(), rotated.mark);
+        let version = rotated.trust.version();
+        let mark = rotated.mark;
         let link = Link {
             base: *base,
             envelope: ExactBytes(envelope.to_vec()),
@@ -228,8 +254,12 @@ impl Authority {
         };
         let standing = Some(Standing { base: *base, lineage: next });
         let host = self.host.clone();
-        let authority = Self { host, standing, owed: Vec::new(), overstated: None };
-        Ok(Accepted { record, authority, mark, rotation: rotated.rotation })
+        let mut following = self.rules.clone();
+        following.follow(version, &rotated.rotation);
+        let changed = rotated.rotation.approve.is_some().then(|| following.to_record(version));
+        let authority =
+            Self { host, standing, owed: Vec::new(), overstated: None, rules: following };
+        Ok(Accepted { record, authority, mark, rotation: rotated.rotation, rules: changed })
     }
 }
 

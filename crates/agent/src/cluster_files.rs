@@ -130,12 +130,14 @@ impl ClusterDirectory {
     pub fn of_node(path: &Path, node: &NodeName) -> Result<Self, NotClusterFs> {
         let [version, list] = [ClusterFile::Version, ClusterFile::GuestList]
             .map(|file| read_now(&file.path(path)).map_err(NotClusterFs::Unreadable));
-        let (version, list) = (version?, list?);
+        let version = version?;
+        let list = list?;
         VersionWire::parse(&version).map_err(NotClusterFs::Unclear)?;
         KnownList::parse(&list).map_err(NotClusterFs::Unclear)?;
         let found = own_node(&version).map_err(NotClusterFs::Unclear)?;
         if found != node.as_str() {
-            let (path, wanted) = (path.to_owned(), node.clone());
+            let path = path.to_owned();
+            let wanted = node.clone();
             return Err(NotClusterFs::OtherNode { path, found, wanted });
         }
         Ok(Self { path: path.to_owned(), under_way: Arc::default() })
@@ -154,7 +156,8 @@ impl ClusterFiles for ClusterDirectory {
             if self.under_way.load(Ordering::Relaxed) >= HANGING_MAX {
                 return Err(SilentFile::Hangs(self.path.clone()));
             }
-            let (under_way, late) = (Arc::clone(&self.under_way), path.clone());
+            let under_way = Arc::clone(&self.under_way);
+            let late = path.clone();
             under_way.fetch_add(1, Ordering::Relaxed);
             let reading = off_loop(move || {
                 let read = read_now(&path);
@@ -271,7 +274,8 @@ impl VersionWire {
     fn marks(self, list: KnownList) -> ClusterMarks {
         let ha = [self.ha_resources, self.ha_status];
         let KnownList { number, guests } = list;
-        let (started_s, options) = (self.starttime, self.options);
+        let started_s = self.starttime;
+        let options = self.options;
         ClusterMarks { started_s, list: number, guests, options, ha }
     }
 }

@@ -4,6 +4,7 @@
 //! a limit that does not hold.
 
 mod cluster_fs;
+mod hub_entry;
 mod mistakes;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use crate::secret_file::SECRET_BYTES_MAX;
 use crate::state_dir::StateDir;
 
 pub use cluster_fs::ClusterFsConfig;
+pub use hub_entry::{HubEdit, HubEditError, hub_line, with_hub};
 pub use mistakes::ConfigMistakes;
 
 /// Where it is looked for if nobody says.
@@ -235,23 +237,43 @@ pub struct DesiredConfig {
     pub dir: Option<PathBuf>,
     /// A hub. There is never both: nobody could tell which of two wishes holds.
     pub hub: Option<HubConfig>,
+    /// After how many seconds without a newly signed document of the hub `status` and `doctor` warn; none warns never.
+    pub fresh_within_s: Option<u64>,
 }
+
+/// The shortest and the longest of such times. Nobody signs by the minute, and a year is never.
+const FRESH_WITHIN_S: std::ops::RangeInclusive<u64> = 3_600..=366 * 86_400;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DesiredWire {
     dir: Option<PathBuf>,
     hub: Option<HubConfig>,
+    fresh_within: Option<IntervalWire>,
 }
 
 impl TryFrom<DesiredWire> for DesiredConfig {
     type Error = String;
 
-    fn try_from(DesiredWire { dir, hub }: DesiredWire) -> Result<Self, String> {
+    fn try_from(DesiredWire { dir, hub, fresh_within }: DesiredWire) -> Result<Self, String> {
         if dir.is_some() && hub.is_some() {
             return Err("`dir` and `hub` are both set, and only one can say what is desired: keep one of them".to_owned());
         }
-        Ok(Self { dir, hub })
+        if fresh_within.is_some() && hub.is_none() {
+            return Err("`fresh_within` is about the documents of a hub, and there is none: remove it, or write `hub`".to_owned());
+        }
+        let seconds = |wire| match wire {
+            IntervalWire::Seconds(seconds) => Some(seconds),
+            IntervalWire::Text(text) => seconds_of(&text),
+        };
+        let fresh_within_s = fresh_within
+            .map(|wire| {
+                let seconds = seconds(wire).filter(|seconds| FRESH_WITHIN_S.contains(seconds));
+                let why = "`fresh_within` must be a time such as \"7d\", between 1h and 366d";
+                seconds.ok_or_else(|| why.to_owned())
+            })
+            .transpose()?;
+        Ok(Self { dir, hub, fresh_within_s })
     }
 }
 
@@ -346,6 +368,11 @@ impl ConfigError {
 impl AgentConfig {
     /// Reads a configuration file that nobody but root and we could have written.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        Self::with_text(path).map(|(config, _)| config)
+    }
+
+    /// The same with the text of the file, for whoever writes into it.
+    pub fn with_text(path: &Path) -> Result<(Self, String), ConfigError> {
         let file = plain_file::read(path, CONFIG_BYTES_MAX).map_err(ConfigError::Unreadable)?;
         check_path(path).map_err(ConfigError::Loose)?;
         let malformed = |mistakes| ConfigError::Malformed {
@@ -355,7 +382,10 @@ impl AgentConfig {
         let name = path.display().to_string();
         let text =
             String::from_utf8(file.bytes).map_err(|_| malformed(mistakes::not_text(&name)))?;
-        toml::from_str(&text).map_err(|error| malformed(mistakes::all_of(&name, &text, &error)))
+        match toml::from_str(&text) {
+            Ok(config) => Ok((config, text)),
+            Err(error) => Err(malformed(mistakes::all_of(&name, &text, &error))),
+        }
     }
 }
 

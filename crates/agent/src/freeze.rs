@@ -125,7 +125,8 @@ pub fn thaw(state: &StateDir, at: Timestamp, by: &str) -> Result<Option<Thawed>,
         return Ok(None);
     }
     let thawed = Thawed { at: at.to_string(), by: by.to_owned(), ended: frozen_by(state) };
-    let (path, kept) = (state.freeze_file(), thaw_file(state));
+    let path = state.freeze_file();
+    let kept = thaw_file(state);
     let new = write_beside(&kept, &thawed)?;
     fs::rename(&new, &kept).map_err(|source| failed("create", &kept, source))?;
     // Who thawed is on disk before the freeze is gone.

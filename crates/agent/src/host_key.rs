@@ -116,12 +116,16 @@ impl HostKey {
     /// The armoured signature over bytes for a hub. Whatever a host says to a hub allows nothing on any host.
     pub fn sign_for_hub(&self, namespace: Namespace, bytes: &[u8]) -> Result<String, Refusal> {
         match namespace {
-            Namespace::Enrol | Namespace::Report | Namespace::Head => self.sign(namespace, bytes),
+            Namespace::Enrol | Namespace::Report | Namespace::Head | Namespace::Verdict => {
+                self.sign(namespace, bytes)
+            }
             Namespace::Op
+            | Namespace::Deny
             | Namespace::Rotate
             | Namespace::Recover
             | Namespace::Pending
             | Namespace::Desired
+            | Namespace::DesiredV1
             | Namespace::Acknowledge
             | Namespace::Login => {
                 let detail = format!("a host key signs nothing for {}", namespace.as_str());

@@ -48,7 +48,8 @@ pub(crate) async fn name_lock_owners(client: &Client, plan: &mut Plan, actual: &
         .collect();
     // An operation that waits for a lock to go says so: it may be one that never goes by itself.
     for guest in plan.guests.iter_mut().filter(|guest| is_shut(guest)) {
-        let (id, lock) = (guest.guest, lock_of(guest.guest).unwrap_or_default());
+        let id = guest.guest;
+        let lock = lock_of(guest.guest).unwrap_or_default();
         let advice = left_locks::advice(client, &running, id, lock).await;
         if let Some(busy) = &mut guest.busy {
             busy.left = advice;
@@ -135,7 +136,8 @@ mod tests {
     #[test]
     fn the_task_of_the_guest_itself_is_named_before_a_backup_of_many() {
         let guest: GuestId = "lxc/101".parse().unwrap();
-        let (many, own) = (task("vzdump", ""), task("vzmigrate", "101"));
+        let many = task("vzdump", "");
+        let own = task("vzmigrate", "101");
         let other = task("vzdump", "102");
         let both = [other.clone(), many.clone(), own.clone()];
         assert_eq!(owner(&both, guest, "backup"), Some(&own));

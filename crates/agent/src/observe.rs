@@ -94,7 +94,8 @@ pub(crate) async fn observe_chosen(
             let coverage = Coverage::Partial("only the chosen guests were asked for".to_owned());
             let node = client.node().clone();
             let conventions = known.map_or_else(Conventions::default, |site| site.conventions);
-            let (elsewhere, hidden) = (BTreeMap::new(), BTreeSet::new());
+            let elsewhere = BTreeMap::new();
+            let hidden = BTreeSet::new();
             let mut snapshot =
                 Snapshot { node, release, conventions, guests, elsewhere, hidden, coverage };
             if known.is_none() && depends_on_conventions(desired, &snapshot) {
@@ -532,7 +533,8 @@ struct ToldConventions {
 
 /// What the datacenter does to values; without the right to know, PVE's defaults.
 async fn conventions(client: &Client) -> ToldConventions {
-    let (options, nodes) = (client.cluster_options().await, client.cluster_nodes().await);
+    let options = client.cluster_options().await;
+    let nodes = client.cluster_nodes().await;
     let is_whole = options.is_ok() && nodes.as_ref().is_ok_and(|nodes| nodes.unread.is_empty());
     let options = options.unwrap_or_default();
     let style = options.get("tag-style").map(String::as_str).unwrap_or_default();

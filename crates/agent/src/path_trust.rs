@@ -144,7 +144,8 @@ fn check_mode(path: &Path, found: &Metadata) -> Result<(), LoosePath> {
     if mode & 0o022 == 0 {
         Ok(())
     } else {
-        let (path, directory) = (path.to_owned(), found.is_dir());
+        let path = path.to_owned();
+        let directory = found.is_dir();
         Err(LoosePath::Writable { path, mode, directory })
     }
 }

@@ -212,7 +212,8 @@ mod tests {
     #[test]
     fn a_plain_file_is_read_whole_also_through_links_and_a_larger_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
-        let (file, link) = (directory.path().join("a"), directory.path().join("b"));
+        let file = directory.path().join("a");
+        let link = directory.path().join("b");
         std::fs::write(&file, vec![b'x'; MAX]).unwrap();
         std::os::unix::fs::symlink("a", &link).unwrap();
         assert_eq!(read(&link, MAX).unwrap().bytes.len(), MAX);

@@ -9,7 +9,7 @@ use evenkeel_core::create_policy::{CreatePolicy, PER_DAY_MAX, SourcePattern};
 use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::operation::StorageName;
 use evenkeel_core::quantity::Bytes;
-use evenkeel_core::sign::{STATEMENT_LIFE_MAX_S, StatementLimits};
+use evenkeel_core::sign::{ApprovalRules, STATEMENT_LIFE_MAX_S, StatementLimits};
 use evenkeel_core::vmid_ranges::VmidRanges;
 use serde::{Deserialize, Deserializer};
 
@@ -55,6 +55,9 @@ pub struct Policy {
     pub destructive_per_day: u64,
     /// Whether a document of a hub is taken only with an author's signature.
     pub desired_signed: bool,
+    /// Whether one is taken that an author signed in the old format (v1), which does not say what the author compared it
+    /// with: for as long as authors have an older evenkeel.
+    pub desired_without_base: bool,
     /// Whether signed acts wait until the hub has said how far the journal had come.
     pub anchor: AnchorPolicy,
     /// How many disruptive acts that a hub declares may begin in an hour.
@@ -65,6 +68,9 @@ pub struct Policy {
     /// What a hub may have made; nothing without it.
     #[serde(deserialize_with = "create")]
     pub create: Option<CreatePolicy>,
+    /// How many operational keys which acts take. The trust chain keeps what was in force: less is taken only after a
+    /// rotation that says so.
+    pub approve: ApprovalRules,
 }
 
 impl Default for Policy {
@@ -77,10 +83,12 @@ impl Default for Policy {
             bin_days: 30,
             destructive_per_day: 10,
             desired_signed: true,
+            desired_without_base: false,
             anchor: AnchorPolicy::Optional,
             disruptive_per_hour: 20,
             scratch_vmids: VmidRanges::default(),
             create: None,
+            approve: ApprovalRules::default(),
         }
     }
 }
@@ -149,10 +157,12 @@ impl Policy {
             bin_days,
             destructive_per_day,
             desired_signed,
+            desired_without_base,
             anchor,
             disruptive_per_hour,
             scratch_vmids,
             create,
+            approve,
         } = self;
         let mode = match mode {
             ReconcileMode::Enforce => "enforce",
@@ -170,6 +180,7 @@ impl Policy {
             ("bin_days", bin_days.to_string()),
             ("destructive_per_day", destructive_per_day.to_string()),
             ("desired_signed", desired_signed.to_string()),
+            ("desired_without_base", desired_without_base.to_string()),
             ("anchor", anchor.to_owned()),
             ("disruptive_per_hour", disruptive_per_hour.to_string()),
             ("scratch_vmids", scratch_vmids.to_string()),
@@ -185,6 +196,9 @@ impl Policy {
                 ("create.per_day", per_day.to_string()),
                 ("create.privileged", privileged.to_string()),
             ]);
+        }
+        if !approve.is_empty() {
+            told.insert("approve", joined(approve.lines().into_iter()));
         }
         told.into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
     }
@@ -279,6 +293,7 @@ mod tests {
             ("mode = \"watch\"", "`enforce` or `observe`"),
             ("anchor = \"always\"", "`optional` or `required`"),
             ("desired_signed = \"no\"", "invalid type"),
+            ("desired_without_base = \"no\"", "invalid type"),
             ("disruptive_per_hour = 10001", "0 to 10000"),
             ("scratch_vmids = \"9199-9100\"", "smaller number"),
             ("scratch_vmids = \"all\"", "1000-1999"),

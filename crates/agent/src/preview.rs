@@ -80,7 +80,8 @@ async fn look_beside(
     journal: &JournalState,
     known: &mut PlanContext,
 ) {
-    let (create, scratch_vmids) = (policy.create.as_ref(), &policy.scratch_vmids);
+    let create = policy.create.as_ref();
+    let scratch_vmids = &policy.scratch_vmids;
     let wishes = LookWishes { client, policy: create, scratch_vmids, desired, actual };
     let mut findings = Findings::default();
     findings.wish(&wishes, known, |guest| journal.ledger().provenance(guest));

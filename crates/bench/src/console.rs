@@ -5,9 +5,10 @@
 
 use std::time::Instant;
 
+use evenkeel_hub::people::browser_mark::BrowserWord;
 use evenkeel_hub::secret_text::{SecretKind, SecretText};
 use evenkeel_hub::server::RunningHub;
-use evenkeel_hub::store::{Account, AccountKey, CodePurpose, NewAccount, PersonRole};
+use evenkeel_hub::store::{Account, AccountKey, NewAccount, PersonRole};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, SqliteConnection};
 
@@ -56,7 +57,8 @@ async fn first_byte(hosts: u32, name: &'static str) -> BenchRow {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bare_url = format!("http://{}/console/fleet", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, bare).await });
-    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut floor = Vec::new();
     for _ in 0..=RUNS {
         ours.push(ask(&client, &url, &cookie).await);
         floor.push(ask(&client, &bare_url, &cookie).await);
@@ -84,10 +86,18 @@ async fn session(hub: &RunningHub, client: &reqwest::Client) -> String {
     let key = AccountKey { fingerprint: "SHA256:bench".into(), key_line: "bench".into() };
     let new = NewAccount { account, key, made_by: "bench".into(), first_code: None };
     store.add_account(new).await.unwrap();
+    let token = SecretText::draw(SecretKind::ApiToken);
+    store.open_token(token.hash(), "bench", "SHA256:bench", 3600).await.unwrap().unwrap();
+    let entry = client.get(format!("{}/console", hub.url)).send().await.unwrap();
+    let browser = entry.headers()["set-cookie"].to_str().unwrap().to_owned();
+    let page = entry.text().await.unwrap();
+    let word = page.split("data-browser=\"").nth(1).unwrap().split('"').next().unwrap();
+    let word = BrowserWord::read(word).unwrap();
     let code = SecretText::draw(SecretKind::OneTimeCode);
-    store.add_code(code.hash(), CodePurpose::Console, "bench", 60).await.unwrap();
+    store.add_console_code(code.hash(), token.hash(), word.as_str(), 60).await.unwrap();
     let body = serde_json::json!({ "code": code.reveal() }).to_string();
-    let opened = client.post(format!("{}/v1/sessions", hub.url)).body(body).send().await.unwrap();
+    let opened = client.post(format!("{}/v1/sessions", hub.url)).header("cookie", browser);
+    let opened = opened.body(body).send().await.unwrap();
     let cookie = opened.headers()["set-cookie"].to_str().unwrap();
     cookie.split(';').next().unwrap().to_owned()
 }

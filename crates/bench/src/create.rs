@@ -73,13 +73,15 @@ pub(crate) fn run() -> Vec<BenchRow> {
         let floor = many.bare_ms / few.bare_ms;
         rows.push(BenchRow::new(name, "times", many.apply_ms / few.apply_ms, floor));
     }
-    let (one, many) = (&made[0], &made[1]);
+    let one = &made[0];
+    let many = &made[1];
     let each = |more: usize, less: usize| number(more - less) / f64::from(many.guests - one.guests);
-    let (ours, bare) =
-        (each(many.requests, one.requests), each(many.bare_requests, one.bare_requests));
+    let ours = each(many.requests, one.requests);
+    let bare = each(many.bare_requests, one.bare_requests);
     rows.push(BenchRow::new("create/requests for each guest", "requests", ours, bare));
     let mebibytes = |kib: u64| f64::from(u32::try_from(kib).expect("less than 4 TiB")) / 1024.0;
-    let (peak, least) = (mebibytes(made[2].peak_kib), mebibytes(one.peak_kib));
+    let peak = mebibytes(made[2].peak_kib);
+    let least = mebibytes(one.peak_kib);
     rows.push(BenchRow::new("create/peak memory, 1000 guests beside 1", "MiB", peak, least));
     let seen = runtime.block_on(in_flight(100));
     for (what, unit, most, cap) in [
@@ -98,8 +100,12 @@ fn number(count: usize) -> f64 {
 
 /// Makes so many guests, by turns with `apply`, bare, and with its own requests bare.
 fn measure(runtime: &Runtime, guests: u32, times: usize) -> MadeGuests {
-    let (mut apply_ms, mut bare_ms, mut same_ms) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut requests, mut bare_requests, mut peak_kib) = (0, 0, 0);
+    let mut apply_ms = Vec::new();
+    let mut bare_ms = Vec::new();
+    let mut same_ms = Vec::new();
+    let mut requests = 0;
+    let mut bare_requests = 0;
+    let mut peak_kib = 0;
     for _ in 0..times {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let server = Server::with_scenario(directory.path(), SCENARIO);
@@ -181,7 +187,8 @@ async fn made_bare(bare: &Bare, guests: u32) {
     let nodes = "/nodes/pve1";
     for vmid in FIRST..FIRST + guests {
         let kind = if vmid % 2 == 0 { "lxc" } else { "qemu" };
-        let (path, common) = (format!("{nodes}/{kind}"), format!("vmid={vmid}&cores=2&memory=512"));
+        let path = format!("{nodes}/{kind}");
+        let common = format!("vmid={vmid}&cores=2&memory=512");
         let made = if kind == "lxc" {
             format!(
                 "{common}&hostname=ct{vmid}&unprivileged=1&ostemplate={TEMPLATE}&rootfs=local-lvm:2"
@@ -266,7 +273,8 @@ async fn in_flight(guests: u32) -> MostAtOnce {
             break;
         }
     }
-    let (writes, makings) = (&wire.writes, &wire.makings);
+    let writes = &wire.writes;
+    let makings = &wire.makings;
     MostAtOnce { writes: writes.load(Ordering::Relaxed), makings: makings.load(Ordering::Relaxed) }
 }
 

@@ -62,7 +62,8 @@ fn judgement() -> BenchRow {
     };
     let judged = || {
         for _ in 0..CALLS {
-            let (facts, fresh) = (LaneFacts::default(), FreshGuest::Here(fresh));
+            let facts = LaneFacts::default();
+            let fresh = FreshGuest::Here(fresh);
             let verdict = judge(black_box(&action), &declared, fresh, &site, facts);
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
@@ -103,7 +104,8 @@ async fn destroys() -> (f64, f64) {
     let anna = Operator::new("anna", 1);
     let directory = tempfile::TempDir::new().expect("a directory for the journal can be made");
     let mut engine = engine(&client, token, &anna, directory.path()).await;
-    let (mut signed, mut bare) = (Vec::new(), Vec::new());
+    let mut signed = Vec::new();
+    let mut bare = Vec::new();
     let mut nonce = 0;
     // A first destroy leaves the task that proves that the list reaches back.
     bare_destroy(&client, &node, containers[0]).await;
@@ -130,7 +132,8 @@ pub(crate) async fn engine(
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
     let journal = StateDir::new(state.join("state")).open_journal(&ambient);
     let host_key = || Operator::new("host", 9);
-    let (host, host_key) = (host_key(), host_key());
+    let host = host_key();
+    let host_key = host_key();
     let binding =
         HostBinding { id: "bench".parse().expect("bench is a host"), key: host.key.fingerprint() };
     let signers =

@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use evenkeel_core::fleet::{GuestReport, HostReport, ToldOperation};
 use evenkeel_hub::secret_text::{SecretKind, SecretText};
-use evenkeel_hub::server::{self, RunningHub, ServeLimits, ServerOptions, TlsChoice};
+use evenkeel_hub::server::{
+    self, RunningHub, ServeLimits, ServerOptions, TlsChoice, TrustedProxies,
+};
 use evenkeel_hub::store::{HubStore, NewHost, NewReport};
 use futures_util::future::join_all;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -48,6 +50,9 @@ pub(crate) async fn hub(state: &Path) -> RunningHub {
         public_url: None,
         tls: TlsChoice::Plain,
         limits: ServeLimits::default(),
+        proxies: TrustedProxies::default(),
+        audit_archive: None,
+        metrics_token: None,
     };
     server::start(options).await.unwrap()
 }
@@ -58,8 +63,8 @@ fn name(number: usize) -> String {
 
 /// A host and its credential.
 async fn enrol(store: &HubStore, number: usize) -> String {
-    let (token, credential) =
-        (SecretText::draw(SecretKind::EnrolToken), SecretText::draw(SecretKind::Credential));
+    let token = SecretText::draw(SecretKind::EnrolToken);
+    let credential = SecretText::draw(SecretKind::Credential);
     store.make_enrol_token(token.hash(), &name(number), false, "bench").await.unwrap();
     let host = NewHost {
         token: token.hash(),
@@ -105,7 +110,8 @@ async fn ingest() -> BenchRow {
     let options = SqliteConnectOptions::new().filename(&bare_file).disable_statement_logging();
     let mut bare = SqliteConnection::connect_with(&options).await.unwrap();
     bare.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL").await.unwrap();
-    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut floor = Vec::new();
     let count = HOSTS as f64 * REPORTS as f64;
     for run in 0..=RUNS as u64 {
         let began = Instant::now();
@@ -200,7 +206,8 @@ async fn polls() -> BenchRow {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bare_address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, bare).await });
-    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut floor = Vec::new();
     let mut host = 0;
     for _ in 0..=RUNS {
         // New hosts each time: one host may ask only so often.
@@ -227,7 +234,8 @@ async fn ask(address: SocketAddr, credentials: &[String]) -> f64 {
     let url = format!("http://{address}/v1/agent/poll?generation=0&cursor=0&wait=0");
     let began = Instant::now();
     let asking = credentials.chunks(credentials.len() / CONNECTIONS).map(|mine| {
-        let (client, url) = (client.clone(), url.clone());
+        let client = client.clone();
+        let url = url.clone();
         async move {
             for credential in mine {
                 for _ in 0..100 {

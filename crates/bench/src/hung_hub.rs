@@ -11,7 +11,7 @@ use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{AnchorWatch, Engine};
 use evenkeel_agent::hub_link::http::HubHttp;
 use evenkeel_agent::hub_link::picture::HostPicture;
-use evenkeel_agent::hub_link::{HubDesk, HubLink, LinkIdentity, LinkView};
+use evenkeel_agent::hub_link::{DocumentReader, HubDesk, HubLink, LinkIdentity, LinkView};
 use evenkeel_agent::pve::Client;
 use evenkeel_agent::pve::tls::TlsTrust;
 use evenkeel_core::desired::Desired;
@@ -49,7 +49,8 @@ pub(crate) async fn passes() -> BenchRow {
         format!("guest.{number} = {{ kind = \"{kind}\" }}\n")
     });
     let desired = script::desired(&declared.collect::<String>());
-    let (mut beside, mut alone) = (Vec::new(), Vec::new());
+    let mut beside = Vec::new();
+    let mut alone = Vec::new();
     // Once for the caches.
     round(&mut engine, &desired).await;
     for _ in 0..ROUNDS {
@@ -121,6 +122,7 @@ fn link(
         journal: engine.journal().clone(),
         ambient: Arc::new(Machine) as Arc<dyn Ambient>,
         desk,
+        reader: DocumentReader::beside(),
         picture: Arc::new(HostPicture::default),
         view: LinkView::default(),
         anchor: AnchorWatch::default(),

@@ -97,8 +97,10 @@ fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [Bench
     let total = (writers * each) as f64;
     let rate = |seconds: f64| total / seconds;
     let per_record_count = (writers * each).min(1_500);
-    let (mut ours, mut alone) = (Vec::new(), Vec::new());
-    let (mut bare, mut chained) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut alone = Vec::new();
+    let mut bare = Vec::new();
+    let mut chained = Vec::new();
     for run in 0..RUNS {
         let path = scratch.join(format!("appends-{writers}-{run}"));
         ours.push(rate(journal(&path, writers, each)));
@@ -110,7 +112,8 @@ fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [Bench
         bare.push(group("bare", Chain::None));
         chained.push(group("chained", Chain::Sums));
     }
-    let (ours, alone) = (median(ours), median(alone));
+    let ours = median(ours);
+    let alone = median(alone);
     [
         BenchRow::new(
             format!("journal, {writers} writers, beside a sync each"),
@@ -286,7 +289,8 @@ fn replay(scratch: &Path) -> BenchRow {
         }
     }
     drop(journal);
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut bare = Vec::new();
     for _ in 0..REPLAYS {
         let begin = Instant::now();
         drop(open(&path, limits));

@@ -64,7 +64,8 @@ impl NodeBench {
         let near: Arc<dyn ClusterFiles> = Arc::new(near.expect("the simulator shows its files"));
         let engine =
             |name: &str, files| runtime.block_on(engine(&server, &directory.join(name), files));
-        let (near, far) = (engine("near", Some(near)), engine("far", None));
+        let near = engine("near", Some(near));
+        let far = engine("far", None);
         let bare = server.bare();
         Self { server, bare, files, desired, near, far }
     }
@@ -113,7 +114,8 @@ impl NodeBench {
 
     /// So many guests were written.
     fn changed(&mut self, runtime: &Runtime, count: u32) -> BenchRow {
-        let (mut values, mut floors) = (Vec::new(), Vec::new());
+        let mut values = Vec::new();
+        let mut floors = Vec::new();
         // Somebody locks them, and unlocks them again: a write each time, and nothing that is declared.
         for lock in ["\"backup\"", "null"].into_iter().cycle().take(20) {
             for at in 0..count {
@@ -178,7 +180,8 @@ impl NodeBench {
             times.push(began.elapsed().as_secs_f64() * 1e3);
         }
         times.sort_by(f64::total_cmp);
-        let (half, most) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+        let half = times[times.len() / 2];
+        let most = times[times.len() * 99 / 100];
         let name = |what: &str| format!("node/change to healed, {what}");
         // Beside the second at which it is looked.
         vec![

@@ -52,7 +52,8 @@ pub(crate) fn run() -> Vec<BenchRow> {
 /// Milliseconds to read a node, by observe and by the bare loop.
 fn milliseconds(runtime: &Runtime, guests: u32, repetitions: usize, tls: bool) -> (f64, f64) {
     let server = Server::start(guests, tls);
-    let (client, bare) = (server.client(), server.bare());
+    let client = server.client();
+    let bare = server.bare();
     let paths = paths(runtime, &client);
     assert_eq!(paths.len(), guests as usize + ONCE.len(), "observe reads each guest once");
     let nobody = BTreeSet::new();

@@ -29,7 +29,8 @@ pub(crate) fn run() -> Vec<BenchRow> {
         let desired = server.imported(&files);
         let guest = desired.guests.values().nth(GUESTS as usize / 2).expect("one of many").id;
         let scope = PassScope::Chosen(BTreeSet::from([guest.vmid]));
-        let (client, bare) = (server.client(), server.bare());
+        let client = server.client();
+        let bare = server.bare();
         let state = StateDir::new(directory.path().join("state"));
         let path = |rest: &str| format!("/nodes/pve1/{guest}/{rest}");
         let (value, floor) = by_turns(

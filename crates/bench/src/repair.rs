@@ -33,7 +33,9 @@ pub(crate) fn run() -> Vec<BenchRow> {
     let mut numbers = with_memory(&desired);
     numbers.truncate(CHANGED as usize);
     assert_eq!(numbers.len(), CHANGED as usize, "enough containers declare their memory");
-    let (mut values, mut floors, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+    let mut values = Vec::new();
+    let mut floors = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..=REPETITIONS {
         runtime.block_on(change(&bare, &numbers));
         let before = runtime.block_on(bare.requests()).len();

@@ -70,7 +70,9 @@ impl Server {
         std::fs::write(&token, &self.ready.token).expect("our own directory");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&token, private).expect("our own file");
-        let (url, node, shown) = (&self.ready.url, &self.ready.node, directory.display());
+        let url = &self.ready.url;
+        let node = &self.ready.node;
+        let shown = directory.display();
         format!(
             "[pve]\nurl = \"{url}\"\nnode = \"{node}\"\ntoken_file = \"{}\"\ncluster_fs = \"{}\"\n\
              [desired]\ndir = \"{shown}/desired\"\n[state]\ndir = \"{shown}/state\"\n",
@@ -214,7 +216,8 @@ impl Bare {
     /// Waits until somebody has read the node, and for three seconds nobody does any more.
     pub(crate) async fn until_at_rest(&self) {
         let begun = self.requests().await.len();
-        let (mut last, mut quiet) = (begun, 0);
+        let mut last = begun;
+        let mut quiet = 0;
         while quiet < 3 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let now = self.requests().await.len();

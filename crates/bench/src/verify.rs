@@ -26,7 +26,10 @@ const PROCESSES: usize = 41;
 pub(crate) fn run() -> Vec<BenchRow> {
     let payload = statement().to_bytes().expect("the statement of the tests can be written");
     let envelope = sealed_text(&payload, &[&alice()]);
-    let (act, trust, clock, spent) = (act(), trust(), clock(), SpentNonces::default());
+    let act = act();
+    let trust = trust();
+    let clock = clock();
+    let spent = SpentNonces::default();
     let judge = || {
         for _ in 0..CALLS {
             let approval = Envelope::parse(black_box(envelope.as_bytes()));
@@ -38,7 +41,8 @@ pub(crate) fn run() -> Vec<BenchRow> {
     };
 
     let Key::Ed(secret) = alice() else { panic!("alice has an Ed25519 key") };
-    let (key, bytes) = (secret.verifying_key(), signed_bytes(Namespace::Op, &payload));
+    let key = secret.verifying_key();
+    let bytes = signed_bytes(Namespace::Op, &payload);
     let signature = ed25519_dalek::Signer::sign(&secret, &bytes);
     let raw = || {
         for _ in 0..CALLS {

@@ -20,17 +20,22 @@ use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::import::FileFormat;
 use evenkeel_core::release::Release;
 use evenkeel_core::selection::GuestName;
+use evenkeel_core::sign::SignerName;
 pub(crate) use fleet::{
-    AuthorArgs, FleetArgs, FleetAuditArgs, FleetDiffArgs, FleetHostArgs, FleetHostsArgs,
-    FleetLoginArgs, FleetPendingArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs,
-    FleetSignArgs, FleetSubmitArgs, FleetVerb, HubChoice,
+    AuthorArgs, FleetAuditArgs, FleetConsoleArgs, FleetDiffArgs, FleetEnrolTokenArgs,
+    FleetHostArgs, FleetHostsArgs, FleetLoginArgs, FleetLoginsArgs, FleetLogoutArgs,
+    FleetPendingArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs, FleetSignArgs,
+    FleetSubmitArgs, FleetVerb, HubChoice, VerdictArgs,
 };
-pub(crate) use hub::{AccountRole, HubAccountVerb, HubArgs, HubHostVerb, HubPlace, HubVerb};
+pub(crate) use hub::{
+    AccountRole, HubAccountVerb, HubArgs, HubAuditVerb, HubHostVerb, HubPlace, HubVerb,
+};
 pub(crate) use node::{SelftestArgs, SetupArgs};
 pub(crate) use oversight::{Audit, Freeze, LocalArgs, Place};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
-    Addition, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb, VerifyArgs,
+    Addition, ApproveArgs, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb,
+    VerifyArgs,
 };
 pub(crate) use verb_advice::advice;
 
@@ -103,7 +108,9 @@ pub(crate) enum Verb {
     Show(ShowArgs),
     /// Print the JSON Schema of desired files, for editors
     Schema,
-    /// Approve with your SSH key what waits for a signature; shows exactly what is signed
+    /// Approve what waits, or deny it, with your SSH key
+    Approve(ApproveArgs),
+    /// Sign with your SSH key into a file, to be handed in elsewhere; shows what is signed
     Sign(SignArgs),
     /// Say who signed a file and what it would allow, or why it allows nothing
     Verify(VerifyArgs),
@@ -335,6 +342,9 @@ pub(crate) struct RequestArgs {
     /// Its parameters, such as snapname=before; what is left out is filled in from the guest
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) params: Vec<String>,
+    /// Ask as this signer: where the host's rules say so, the requester's own signature does not count
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) requester: Option<SignerName>,
     /// How long to wait for the end of what is done at once; it goes on without us
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub(crate) wait: u64,
@@ -352,6 +362,9 @@ pub(crate) struct SubmitArgs {
     /// How long to wait for the end of the act; it goes on without us
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub(crate) wait: u64,
+    /// Do not ask before it is handed in
+    #[arg(short, long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -58,14 +58,16 @@ impl ConnectionParts {
     /// Reads configuration, token and certificates, as the user who runs us.
     pub(crate) fn read(arguments: &ConnectArgs) -> Result<Self, Failure> {
         let config = configuration(arguments)?;
-        let (endpoint, trust) = (config.pve.endpoint()?, config.pve.trust()?);
+        let endpoint = config.pve.endpoint()?;
+        let trust = config.pve.trust()?;
         let token = match (&config.pve.token_file, std::env::var(TOKEN_VARIABLE)) {
             (None, Ok(text)) => {
                 Token::from_text(&SecretString::from(text)).map_err(ConfigError::from)?
             }
             (Some(_) | None, _) => config.pve.token()?,
         };
-        let (token_id, seal_key) = (token.id().to_owned(), token.seal_key());
+        let token_id = token.id().to_owned();
+        let seal_key = token.seal_key();
         let timeouts = arguments.timeout_s.map_or_else(Timeouts::default, timeouts);
         let exchange = HttpExchange::new(endpoint, &trust, token, timeouts);
         let exchange = exchange.map_err(ConfigError::from)?;
@@ -89,7 +91,8 @@ impl ConnectionParts {
 
 /// The person's patience instead of ours; connecting is part of it.
 fn timeouts(seconds: u64) -> Timeouts {
-    let (patience, usual) = (Duration::from_secs(seconds), Timeouts::default());
+    let patience = Duration::from_secs(seconds);
+    let usual = Timeouts::default();
     Timeouts {
         connect: usual.connect.min(patience),
         answer: patience,

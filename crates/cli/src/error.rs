@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use evenkeel_core::selection::SelectionError;
+use evenkeel_core::shown_text;
 
 use crate::terminal;
 
@@ -96,10 +97,14 @@ impl Failure {
         self
     }
 
-    /// The whole message, causes and hint included.
+    /// The whole message, causes and hint included. Any of these may quote others; the details were rendered before.
     fn told(&self) -> String {
         let details = self.details.as_ref().map(|details| format!("{details}\n"));
-        let mut text = format!("{}error: {}", details.unwrap_or_default(), self.message);
+        details.unwrap_or_default() + &shown_text::escaped_lines(&self.phrases())
+    }
+
+    fn phrases(&self) -> String {
+        let mut text = format!("error: {}", self.message);
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
             write!(text, ": {error}").expect("writing to a string cannot fail");

@@ -21,7 +21,8 @@ impl Interrupts {
                 Failure::new(Exit::Failed, "cannot listen for signals").because(error)
             })
         };
-        let (ctrl_c, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+        let ctrl_c = SignalKind::interrupt();
+        let terminate = SignalKind::terminate();
         Ok(Self { ctrl_c: listen(ctrl_c)?, terminate: listen(terminate)? })
     }
 

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::os::fd::AsFd;
 
+use evenkeel_core::shown_text;
+
 use crate::error::{Exit, Failure};
 use crate::render::fit::fit;
 
@@ -52,7 +54,39 @@ pub(crate) fn columns() -> Option<usize> {
 }
 
 fn fitted(stream: &(impl AsFd + std::io::IsTerminal), text: &str) -> String {
-    columns_of(stream).map_or_else(|| text.to_owned(), |width| fit(text, width))
+    let text = guarded(text);
+    match columns_of(stream) {
+        Some(width) => fit(&text, width),
+        None => text,
+    }
+}
+
+/// The last look at what is shown: nothing acts on the terminal but our own colours and ends of lines. Text of others had
+/// its escapes before ([`tamed`](crate::render::tamed)); this is for a place that forgot.
+fn guarded(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(|letter| letter != '\n' && shown_text::steers(letter)) {
+        let (before, from) = rest.split_at(at);
+        shown.push_str(before);
+        let taken = if let Some(length) = colour(from) {
+            shown.push_str(&from[..length]);
+            length
+        } else {
+            let letter = from.chars().next().expect("a letter was found here");
+            shown.extend(letter.escape_unicode());
+            letter.len_utf8()
+        };
+        rest = &from[taken..];
+    }
+    shown + rest
+}
+
+/// How long the colour is that a text begins with.
+fn colour(text: &str) -> Option<usize> {
+    let codes = text.strip_prefix("\u{1b}[")?;
+    let end = codes.find(|letter: char| !(letter.is_ascii_digit() || letter == ';'))?;
+    codes[end..].starts_with('m').then_some(end + 3)
 }
 
 /// A terminal that does not say its width is as wide as terminals have always been.
@@ -92,6 +126,17 @@ pub(crate) fn agreed(yes: bool, question: &str, undone: &str) -> Result<(), Fail
     Err(Failure::new(Exit::Failed, format!("nothing was {undone}, as you said")))
 }
 
+/// Goes on if a person at a terminal agrees; no flag answers for them. `what` must not be signed without one.
+pub(crate) fn agreed_in_person(what: &str, question: &str, next: &str) -> Result<(), Failure> {
+    if !is_there() {
+        let message = format!(
+            "nothing was signed: {what} is signed by a person at a terminal, never by --yes, and there is none"
+        );
+        return Err(Failure::new(Exit::Usage, message).hint(next));
+    }
+    agreed(false, question, "signed")
+}
+
 /// The same question, to be dropped when a signal comes: a thread reads the answer, and ends with the process.
 pub(crate) async fn agrees_in_time(question: &str) -> Result<bool, Failure> {
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -103,9 +148,29 @@ pub(crate) async fn agrees_in_time(question: &str) -> Result<bool, Failure> {
 
 /// Asks a question that is answered by `y` or by anything else. Only where [`is_there`].
 pub(crate) fn agrees(question: &str) -> Result<bool, Failure> {
-    write!(std::io::stderr(), "{question} [y/N] ")?;
+    let answer = answer(&format!("{question} [y/N]"))?;
+    Ok(matches!(answer.as_str(), "y" | "Y" | "yes"))
+}
+
+/// Asks a question that is answered by a line. Only where [`is_there`].
+pub(crate) fn answer(question: &str) -> Result<String, Failure> {
+    write!(std::io::stderr(), "{question} ")?;
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     read.map_err(|error| Failure::new(Exit::Failed, "cannot read the answer").because(error))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(answer.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::guarded;
+
+    #[test]
+    fn z21_nothing_reaches_a_terminal_but_colours_and_ends_of_lines() {
+        let ours = "\u{1b}[1mlxc/101\u{1b}[0m é\n\u{1b}[38;5;9mx\u{1b}[m\n";
+        assert_eq!(guarded(ours), ours);
+        let theirs = "\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}1A\r\u{202e}\u{1b}";
+        let shown = "\\u{1b}[2J\\u{1b}]0;t\\u{7}\\u{9b}1A\\u{d}\\u{202e}\\u{1b}";
+        assert_eq!(guarded(theirs), shown);
+    }
 }

@@ -24,7 +24,9 @@ impl ActiveTasks {
         let mut tasks = Self::default();
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
-            let (upid, _is_archived, ended) = (words.next(), words.next(), words.next());
+            let upid = words.next();
+            let _is_archived = words.next();
+            let ended = words.next();
             let Some(Ok(upid)) = upid.map(str::parse::<Upid>) else { continue };
             if ended.is_some() { &mut tasks.ended } else { &mut tasks.running }.insert(upid);
         }
@@ -99,8 +101,8 @@ mod tests {
 
     #[test]
     fn a_running_task_that_is_no_longer_listed_has_ended() {
-        let (first, second) =
-            (upid(1, "vzstop", "100", "root@pam"), upid(2, "vzstop", "101", "root@pam"));
+        let first = upid(1, "vzstop", "100", "root@pam");
+        let second = upid(2, "vzstop", "101", "root@pam");
         let then = read(&[(&first, "0"), (&second, "0")]);
         let now = read(&[(&second, "0")]);
         assert_eq!(now.ended_since(&then, OWNER), these(&[100]));
@@ -108,9 +110,10 @@ mod tests {
 
     #[test]
     fn a_file_that_kept_nothing_of_what_it_had_may_have_forgotten_more() {
-        let (old, new) =
-            (upid(1, "vzstop", "100", "root@pam"), upid(2, "vzstop", "101", "root@pam"));
-        let (then, now) = (read(&[(&old, "1 6553F102 OK")]), read(&[(&new, "1 6553F103 OK")]));
+        let old = upid(1, "vzstop", "100", "root@pam");
+        let new = upid(2, "vzstop", "101", "root@pam");
+        let then = read(&[(&old, "1 6553F102 OK")]);
+        let now = read(&[(&new, "1 6553F103 OK")]);
         assert_eq!(now.ended_since(&then, OWNER), ChangedGuests::Any);
         assert_eq!(ActiveTasks::default().ended_since(&then, OWNER), these(&[]), "it was emptied");
         let both = read(&[(&old, "1 6553F102 OK"), (&new, "1 6553F103 OK")]);

@@ -249,7 +249,8 @@ pub fn asked_params(
     if let Some(taken) = snapshots.iter().find(|point| Some(&point.name) == name) {
         return payload(format!("{} has a snapshot `{}` already", guest.id, taken.name));
     }
-    let (kind, target) = (guest.id.kind, Target::Seen(guest));
+    let kind = guest.id.kind;
+    let target = Target::Seen(guest);
     let intent = classify::ActIntent { op: op.as_str(), kind, params: &params, target };
     let judged = classify(&intent, &Provenance::none());
     match judged.class {

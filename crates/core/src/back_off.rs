@@ -59,6 +59,25 @@ impl AttemptHash {
         ))
     }
 
+    /// What a planned step may try on a guest as a list tells of it: a run state that could not be read may be any, and the
+    /// lane reads it.
+    pub fn candidates(
+        step: &Step,
+        declared: &DeclaredGuest,
+        here: Option<&Guest>,
+    ) -> impl Iterator<Item = Self> {
+        let powers = match here.map(|guest| guest.power) {
+            Some(Power::Unknown) => &[Power::Unknown, Power::Running, Power::Stopped][..],
+            Some(Power::Running | Power::Paused | Power::Stopped) | None => &[][..],
+        };
+        let guessed = powers.iter().map(move |power| {
+            let here = here.cloned().map(|guest| Guest { power: *power, ..guest });
+            Self::of(step, declared, here.as_ref())
+        });
+        let told = powers.is_empty().then(|| Self::of(step, declared, here));
+        told.into_iter().chain(guessed)
+    }
+
     /// Giving back what an operation took.
     pub fn owed(op: OperationId, debt: Debt) -> Self {
         Self::over(&match debt {
@@ -88,7 +107,8 @@ fn declaration(guest: &DeclaredGuest) -> BTreeMap<String, String> {
         return [("state".to_owned(), "absent".to_owned())].into();
     };
     let fields = spec.fields.iter().map(|field| {
-        let (name, format) = (field.key.to_string(), &field.key.key().format);
+        let name = field.key.to_string();
+        let format = &field.key.key().format;
         let text = field.want.as_ref().map(|value| print::pve(format, value)).unwrap_or_default();
         let masked = masked_param(&name, &text).into_owned();
         (name, masked)
@@ -266,7 +286,8 @@ mod tests {
 
     /// The pauses of an attempt that fails whenever it is tried, in minutes, without the jitter.
     fn pauses(tries: usize, lasting: bool) -> Vec<u64> {
-        let (mut memory, mut now) = (FailureMemory::default(), 1_000_000);
+        let mut memory = FailureMemory::default();
+        let mut now = 1_000_000;
         (0..tries)
             .map(|number| {
                 let failure = TryFailure { at: UnixSeconds(now), lasting };
@@ -299,6 +320,26 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_holds_its_attempt_also_while_a_list_does_not_tell_the_run_state() {
+        let id = GuestId::new(GuestKind::Qemu, vmid());
+        let state = WantedState::Present(Spec::default());
+        let declared =
+            DeclaredGuest { id, by: DeclaredBy::default(), mode: ReconcileMode::default(), state };
+        let here = |power| {
+            let config = Ok(GuestConfig::default().into());
+            Guest { id, power, template: false, ha: None, lock: None, config }
+        };
+        let candidates = |power| -> Vec<AttemptHash> {
+            AttemptHash::candidates(&Step::Start, &declared, Some(&here(power))).collect()
+        };
+        for power in [Power::Running, Power::Paused, Power::Stopped] {
+            let tried = AttemptHash::of(&Step::Start, &declared, Some(&here(power)));
+            assert_eq!(candidates(power), [tried]);
+            assert!(candidates(Power::Unknown).contains(&tried), "{power:?}");
+        }
+    }
+
+    #[test]
     fn a_failure_waits_twice_as_long_each_time_and_an_hour_at_most() {
         let pauses = pauses(9, false);
         for (pause, expected) in pauses.iter().zip([1, 2, 4, 8, 16, 32, 60, 60, 60]) {
@@ -313,7 +354,9 @@ mod tests {
 
     #[test]
     fn a_day_of_a_standing_failure_is_at_most_forty_tries() {
-        let (mut memory, mut now, mut tries) = (FailureMemory::default(), 0, 0);
+        let mut memory = FailureMemory::default();
+        let mut now = 0;
+        let mut tries = 0;
         while now < 24 * 60 * 60 {
             memory.failed(vmid(), attempt(1), failed_at(now), op(now), "");
             now = memory.pausing(vmid(), attempt(1), UnixSeconds(now)).unwrap().next_try().0;

@@ -277,7 +277,8 @@ fn foreign<'a>(
 }
 
 fn ran(task: &Upid) -> Refusal {
-    let (user, kind) = (task.shown_user(), task.task_type());
+    let user = task.shown_user();
+    let kind = task.task_type();
     signed(&format!("{user} ran {kind} on it since its making began"))
 }
 

@@ -195,7 +195,9 @@ impl CreateJudge<'_> {
             };
             let used = self.usage.bytes.get(storage).copied().unwrap_or(Bytes(0));
             if used.0.saturating_add(more.0) > limit.0 {
-                let (more, used, limit) = (more.shown(), used.shown(), limit.shown());
+                let more = more.shown();
+                let used = used.shown();
+                let limit = limit.shown();
                 let what = format!(
                     "{guest} would take {more} more on {storage}, where {used} of {limit} are used"
                 );

@@ -79,7 +79,8 @@ impl FinalBackup {
         let change = |set: &BTreeSet<String>, other: &BTreeSet<String>| {
             set.difference(other).cloned().collect::<Vec<_>>().join(", ")
         };
-        let (more, less) = (change(&now, &self.not_in_backup), change(&self.not_in_backup, &now));
+        let more = change(&now, &self.not_in_backup);
+        let less = change(&self.not_in_backup, &now);
         let why = match (more.as_str(), less.as_str()) {
             (more, "") => format!("the final backup would now leave out {more} as well"),
             ("", less) => format!("the final backup would no longer leave out {less}"),
@@ -204,7 +205,8 @@ pub fn holds_all(
 pub fn saved_config(kind: GuestKind, extracted: &str) -> GuestConfig {
     let entry = |line: &str| {
         let (key, value) = line.split_once(':').filter(|_| !line.starts_with('#'))?;
-        let (key, value) = (key.trim().to_owned(), Some(value.trim().to_owned()));
+        let key = key.trim().to_owned();
+        let value = Some(value.trim().to_owned());
         Some(ConfigEntry { key, value, pending: None, delete: 0 })
     };
     GuestConfig::from_pending(kind, own_lines(extracted).filter_map(entry))
@@ -345,7 +347,8 @@ mod tests {
 
     #[test]
     fn an_archive_is_ours_by_its_mark_alone_and_never_an_empty_one() {
-        let (op, guest) = (OperationId::from_parts(1, 1), container().id);
+        let op = OperationId::from_parts(1, 1);
+        let guest = container().id;
         let archive = |notes: &str, size_bytes| Archive {
             volume: "store:backup/vzdump-lxc-101.tar.zst".parse().unwrap(),
             size_bytes,

@@ -33,7 +33,8 @@ pub struct NodeSite {
 impl NodeSite {
     /// The node that was read.
     pub fn of(actual: &Snapshot) -> Self {
-        let (node, release) = (actual.node.clone(), actual.release);
+        let node = actual.node.clone();
+        let release = actual.release;
         Self { node, release, conventions: actual.conventions }
     }
 
@@ -110,7 +111,8 @@ pub fn judge(
     facts: LaneFacts,
 ) -> GateVerdict {
     let LaneFacts { memory, making, removal, create, source } = facts;
-    let (vmid, desired_id) = (desired.id.vmid, desired.id);
+    let vmid = desired.id.vmid;
+    let desired_id = desired.id;
     if fresh.guest().is_none() && !planned.step.kind().creates_guest() {
         return GateVerdict::Stale("the guest is no longer on this node".to_owned());
     }

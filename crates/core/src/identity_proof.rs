@@ -283,7 +283,8 @@ impl TaskListMark {
     ) -> Result<(), Refusal> {
         self.reaches_back(reading, "the item was raised")?;
         if let Some(task) = self.new_tasks(reading, Replacement::OtherData, vmid, ours).next() {
-            let (user, kind) = (task.upid.shown_user(), task.upid.task_type());
+            let user = task.upid.shown_user();
+            let kind = task.upid.task_type();
             return Err(unproven(format!("{user} ran {kind} on it after the item was raised")));
         }
         let may_replace = |task: &&UnreadTask| task.may_replace(Replacement::OtherData, vmid);

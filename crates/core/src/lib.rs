@@ -51,6 +51,7 @@ pub mod remembered;
 pub mod rights;
 pub mod secret;
 pub mod selection;
+pub mod shown_text;
 pub mod sign;
 pub mod storage_hearing;
 pub mod surroundings;

@@ -132,7 +132,8 @@ impl Bytes {
     pub fn gib_decimal(self) -> String {
         const SCALE: u128 = 1_000_000_000_000;
         let scaled = (u128::from(self.0) * SCALE).div_ceil(u128::from(Self::GIB));
-        let (whole, fraction) = (scaled / SCALE, scaled % SCALE);
+        let whole = scaled / SCALE;
+        let fraction = scaled % SCALE;
         let text = format!("{whole}.{fraction:012}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     }

@@ -125,7 +125,7 @@ impl ReasonCode {
     pub fn next_step(self) -> &'static str {
         match self {
             Self::Allowed | Self::AllowedSigned => "nothing is left to do",
-            Self::PendingSignature => "an operator signs it with `evenkeel sign`",
+            Self::PendingSignature => "an operator signs it with `evenkeel approve`",
             Self::UnknownSigner => {
                 "compare the key with `evenkeel signers list`; a new key comes in by `evenkeel signers rotate`"
             }

@@ -101,8 +101,10 @@ impl fmt::Display for NamePattern {
 impl NamePattern {
     /// Whether a name fits. One walk that steps back to the last `*` only: its time is bounded by both lengths.
     pub fn fits(&self, name: &str) -> bool {
-        let (pattern, name) = (self.0.as_bytes(), name.to_ascii_lowercase().into_bytes());
-        let (mut at, mut seen) = (0, 0);
+        let pattern = self.0.as_bytes();
+        let name = name.to_ascii_lowercase().into_bytes();
+        let mut at = 0;
+        let mut seen = 0;
         let mut star: Option<(usize, usize)> = None;
         while seen < name.len() {
             match pattern.get(at) {
@@ -290,7 +292,8 @@ impl Selection {
             .map(|guest| guest.id.vmid)
             .collect();
         if chosen.is_empty() && !self.is_everything() {
-            let (conditions, there) = (self.to_string(), self.there(candidates, among));
+            let conditions = self.to_string();
+            let there = self.there(candidates, among);
             return Err(SelectionError::Nothing { conditions, among, there });
         }
         Ok(chosen)

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::id::{IdError, VmId};
 
@@ -14,8 +14,8 @@ use crate::id::{IdError, VmId};
 const RANGES_MAX: usize = 64;
 
 /// A set of guest numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct VmidRanges(Vec<(VmId, VmId)>);
 
 impl VmidRanges {
@@ -46,7 +46,8 @@ impl FromStr for VmidRanges {
         let mut ranges = Vec::new();
         for piece in text.split(',') {
             let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
-            let (first, last) = (number(first)?, number(last)?);
+            let first = number(first)?;
+            let last = number(last)?;
             if last < first {
                 return Err(refuse("a range begins with its smaller number"));
             }
@@ -64,6 +65,12 @@ impl TryFrom<String> for VmidRanges {
 
     fn try_from(text: String) -> Result<Self, IdError> {
         text.parse()
+    }
+}
+
+impl From<VmidRanges> for String {
+    fn from(ranges: VmidRanges) -> String {
+        ranges.to_string()
     }
 }
 

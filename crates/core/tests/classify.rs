@@ -407,7 +407,8 @@ fn g18_g19_a_creation_that_is_not_proved_makes_nothing_ours() {
 fn g15_our_own_changes_move_the_baseline_and_foreign_ones_end_it() {
     let scratch = guest(SCRATCH);
     let grown = guest(&format!("{SCRATCH}\nmp0: tank:vm-101-disk-1,mp=/data"));
-    let (before, after) = (Some(identity(&scratch).unwrap()), Some(identity(&grown).unwrap()));
+    let before = Some(identity(&scratch).unwrap());
+    let after = Some(identity(&grown).unwrap());
     let attached = |before| {
         let event = OpEvent::Succeeded { identity: after, warning: None };
         (started(scratch.id, ActionKind::SetConfig, before), event)

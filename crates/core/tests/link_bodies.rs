@@ -17,7 +17,7 @@ use evenkeel_core::fleet::{
     EnrolStatement, Generation, HeadStatement, HostReport, HubProblem, LoginStatement, PollAnswer,
     ReportAnswer, ReportStatement, SealedText, WireDocument,
 };
-use evenkeel_core::sign::{SIGNATURES_MAX, STATEMENT_BYTES_MAX};
+use evenkeel_core::sign::{Namespace, SIGNATURES_MAX, STATEMENT_BYTES_MAX};
 use serde_json::{Value, json};
 
 /// What every sealed value holds to: an envelope within its bounds, or a reason.
@@ -44,8 +44,12 @@ fn statements(bytes: &[u8]) {
     if let Ok(statement) = HeadStatement::parse(bytes) {
         assert_eq!(HeadStatement::parse(&statement.to_bytes().unwrap()).unwrap(), statement);
     }
-    if let Ok(statement) = DesiredStatement::parse(bytes) {
-        assert_eq!(DesiredStatement::parse(&statement.to_bytes().unwrap()).unwrap(), statement);
+    for namespace in [Namespace::Desired, Namespace::DesiredV1] {
+        if let Ok(statement) = DesiredStatement::parse(bytes, namespace) {
+            assert_eq!(statement.namespace(), namespace);
+            let again = statement.to_bytes().unwrap();
+            assert_eq!(DesiredStatement::parse(&again, namespace).unwrap(), statement);
+        }
     }
     if let Ok(statement) = AcknowledgeStatement::parse(bytes) {
         assert_eq!(AcknowledgeStatement::parse(&statement.to_bytes().unwrap()).unwrap(), statement);
@@ -191,7 +195,8 @@ fn whatever_travels_over_the_link_is_read_or_refused() {
     let mut bender = BodyBender::new();
     for (name, good, read) in bodies() {
         read(&serde_json::to_vec(&good).unwrap());
-        let (began, mut case) = (Instant::now(), 0);
+        let began = Instant::now();
+        let mut case = 0;
         while BodyBender::goes_on(case, began) {
             let bytes = bender.bend(&good);
             let told = std::panic::catch_unwind(|| read(&bytes));

@@ -64,7 +64,8 @@ fn every_declarable_key_has_a_description_and_no_other_is_there() {
 
 #[test]
 fn schema_and_load_agree_on_every_document_of_the_corpus() {
-    let (mut documents, mut wrong) = (0, Vec::new());
+    let mut documents = 0;
+    let mut wrong = Vec::new();
     for (folder, good) in [("valid", true), ("invalid", false)] {
         for (name, sources) in corpus(folder) {
             documents += 1;
@@ -106,7 +107,8 @@ proptest! {
     fn a_guest_spread_over_layers_is_accepted_by_both_and_is_the_same_guest(
         (flat, layered) in documents::layered(),
     ) {
-        let (flat, sources) = (desired::load(&json_sources(&flat)), json_sources(&layered));
+        let flat = desired::load(&json_sources(&flat));
+        let sources = json_sources(&layered);
         let loaded = desired::load(&sources);
         prop_assert_eq!(&loaded, &flat, "{}", layered);
         prop_assert!(VALIDATOR.is_valid(&layered), "the schema refuses {layered}");

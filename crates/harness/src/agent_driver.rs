@@ -12,7 +12,9 @@ use evenkeel_agent::engine::{
 };
 use evenkeel_agent::hub_link::picture::HostPicture;
 use evenkeel_agent::hub_link::store::DocumentStore;
-use evenkeel_agent::hub_link::{DeskNews, DeskRequest, HubDesk, HubLink, LinkIdentity, LinkView};
+use evenkeel_agent::hub_link::{
+    DeskNews, DeskRequest, DocumentReader, HubDesk, HubLink, LinkIdentity, LinkView,
+};
 use evenkeel_agent::journal::Record;
 use evenkeel_agent::sometimes;
 use evenkeel_core::action_registry::ActionKind;
@@ -84,6 +86,8 @@ struct DriverState {
     link_view: LinkView,
     /// The manifest of the document that passes are about.
     in_effect: Option<ManifestHash>,
+    /// Whether root enrols the host again before the next life.
+    enrols_again: bool,
     /// How long the longest pass took, from its look until its actions were in their lanes.
     longest_pass: Duration,
 }
@@ -135,6 +139,11 @@ impl AgentDriver {
         self.papers().trouble.take()
     }
 
+    /// Root enrols the host again before the next life.
+    pub(crate) fn enrol_again(&self) {
+        self.papers().enrols_again = true;
+    }
+
     /// The next life begins only after a while.
     pub(crate) fn sleep_first(&self, time: Duration) {
         self.papers().sleep_first = time;
@@ -156,6 +165,11 @@ impl AgentDriver {
 
     pub(crate) fn unknown(&self) -> BTreeSet<OperationId> {
         self.papers().unknown.clone()
+    }
+
+    /// What the engine reported of actions that ended after the first so many.
+    pub(crate) fn reports_after(&self, first: usize) -> Vec<OpReport> {
+        self.papers().reports.iter().skip(first).cloned().collect()
     }
 
     /// What the engine reported of ended actions, taken.
@@ -261,6 +275,8 @@ impl AgentDriver {
                     Submitted::Replay { .. } => sometimes!("an approval is a replay"),
                     Submitted::Rotated(_) => sometimes!("the signers are rotated"),
                     Submitted::Acknowledged(_) => sometimes!("a rollback is acknowledged"),
+                    Submitted::Collected(_) => sometimes!("a signature is kept until more come"),
+                    Submitted::Denied(_) => sometimes!("an item is denied"),
                     Submitted::Refused(_) => {}
                 }
                 self.papers().answers.push((number, said));
@@ -295,8 +311,13 @@ impl AgentDriver {
         hub: ModelHub,
         shelf: Arc<DocumentShelf>,
     ) -> Result<(Option<LinkedSide>, Option<HubLink>), Fatal> {
-        if engine.floor().await?.is_none()
-            && let Err(error) = engine.keep_floor(&DocumentFloor::enrolled(hub_id())).await
+        let enrols_again = std::mem::take(&mut self.papers().enrols_again);
+        let enrolled = match engine.floor().await? {
+            None => Some(DocumentFloor::enrolled(hub_id())),
+            Some(floor) => enrols_again.then(|| floor.enrolled_again(hub_id())),
+        };
+        if let Some(floor) = enrolled
+            && let Err(error) = engine.keep_floor(&floor).await
         {
             error.refusal()?;
         }
@@ -320,6 +341,7 @@ impl AgentDriver {
             journal: engine.journal().clone(),
             ambient: Arc::clone(&rig.ambient) as Arc<dyn Ambient>,
             desk: requests,
+            reader: DocumentReader::in_place(),
             picture: Arc::new(HostPicture::default),
             view: self.papers().link_view.clone(),
             anchor: bench.anchor,
@@ -330,11 +352,11 @@ impl AgentDriver {
 
     /// A document holds from now on: exactly the one whose floor the journal keeps, or none if none was ever taken.
     async fn took(&self, engine: &Engine, desired: Option<Arc<Desired>>) -> Result<(), Fatal> {
-        let floor = engine.floor().await?;
-        let manifest = floor.as_ref().and_then(|floor| floor.manifest);
+        let document = engine.floor().await?.and_then(|floor| floor.in_effect().cloned());
+        let manifest = document.as_ref().map(|document| document.manifest);
         let hub = self.papers().linked.as_ref().map(|(hub, _)| hub.clone());
         let known = hub.zip(manifest).and_then(|(hub, hash)| hub.forger(|all| all.known(hash)));
-        let by = floor.map(|floor| floor.declared_by());
+        let by = document.map(|document| document.declared_by());
         let meant = known.as_ref().zip(by).and_then(|(known, by)| known.files.load(by).ok());
         let is_it = match (&meant, &desired) {
             (Some(meant), Some(desired)) => meant.desired == **desired,
@@ -356,7 +378,8 @@ impl AgentDriver {
         if self.papers().linked.is_none() {
             return Ok(());
         }
-        let manifest = engine.floor().await?.and_then(|floor| floor.manifest);
+        let manifest =
+            engine.floor().await?.and_then(|floor| floor.base()).map(|base| base.manifest);
         if manifest != self.papers().in_effect {
             self.oracle().broke("a pass is not about the last good document".to_owned());
         }
@@ -370,10 +393,13 @@ impl AgentDriver {
             return Ok(());
         };
         let host = approvals.authority.read().await.host().clone();
-        let (slot, found) = (Arc::new(Mutex::new(None)), "trust.toml".to_owned());
+        let rules = approvals.policy.approve.clone();
+        let slot = Arc::new(Mutex::new(None));
+        let found = "trust.toml".to_owned();
         let into = Arc::clone(&slot);
         let read = engine.keep_due(move |state| {
             let read = Authority::on(founders, found, host, state);
+            let read = read.map(|authority| authority.with_rules(&rules));
             *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
             Vec::new()
         });
@@ -410,8 +436,10 @@ impl AgentDriver {
         cause: PassCause,
     ) -> Result<(), Fatal> {
         self.is_last_good(engine).await?;
-        let (desired, was_idle) = (Arc::clone(&self.papers().desired), engine.is_idle());
-        let (modes, now_ms) = (self.papers().modes.clone(), rig.node.with(|sim| sim.now_ms()));
+        let desired = Arc::clone(&self.papers().desired);
+        let was_idle = engine.is_idle();
+        let modes = self.papers().modes.clone();
+        let now_ms = rig.node.with(|sim| sim.now_ms());
         // From here on the agent knows them.
         self.oracle().modes(now_ms, modes);
         // What another declaration asks for is another thing, and nothing that failed holds it. Lanes go on with the old

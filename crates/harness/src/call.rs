@@ -102,7 +102,8 @@ pub(crate) fn write_of(request: &HttpRequest, saved: Option<GuestId>) -> Option<
         return Some(new);
     }
     if let (Some(guest), Some(body)) = (saved, request.body()) {
-        let (kind, mut params) = (ActionKind::Backup, pairs(&body));
+        let kind = ActionKind::Backup;
+        let mut params = pairs(&body);
         // Older backups stay, whatever is saved.
         let prunes = params.remove("remove").as_deref() != Some("0");
         return (!prunes).then_some(WriteRequest { guest, kind, params });

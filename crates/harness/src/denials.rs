@@ -55,7 +55,7 @@ const LOOKS: u32 = 100;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeniedFacts {
     rights: bool,
-    clock: bool,
+    pub(crate) clock: bool,
     guests: bool,
     /// How often somebody changed what backups leave out.
     exclusions: u64,
@@ -125,13 +125,14 @@ impl SeedRun {
         }
     }
 
-    fn withhold(&mut self, path: &str, privilege: &str) {
+    pub(crate) fn withhold(&mut self, path: &str, privilege: &str) {
         if !self.denied.rights {
             return;
         }
         self.note(|| format!("{AGENT_USER} loses {privilege} on {path}"));
-        let (holder, path, privilege) =
-            (AGENT_USER.to_owned(), path.to_owned(), privilege.to_owned());
+        let holder = AGENT_USER.to_owned();
+        let path = path.to_owned();
+        let privilege = privilege.to_owned();
         self.rig.node.with(|sim| sim.happen(Event::Withhold { holder, path, privilege }));
     }
 
@@ -189,7 +190,7 @@ impl SeedRun {
 
     /// Somebody changes what the node leaves out of every container's backup. No setting comes twice: one that is put back
     /// between two looks was in force for a backup, and no request shows that.
-    fn exclude_from_backups(&mut self) {
+    pub(crate) fn exclude_from_backups(&mut self) {
         self.denied.exclusions += 1;
         let choice = [&["/var/lib/*"][..], &["*.db", "/home/user"], &["/etc/hostname"], &[]];
         let chosen = self.dice.pick(&choice).iter().map(|path| (*path).to_owned());
@@ -200,7 +201,7 @@ impl SeedRun {
     }
 
     /// Somebody puts another guest, or other data, behind a number, or moves the guest.
-    fn replace(&mut self, guest: GuestId) {
+    pub(crate) fn replace(&mut self, guest: GuestId) {
         if !self.denied.guests {
             return;
         }
@@ -303,7 +304,11 @@ impl SeedRun {
         Some((id.clone(), item.clone()))
     }
 
-    fn sign_item(&mut self, commands: &UnboundedSender<DriverCommand>, item: (&str, &PendingItem)) {
+    pub(crate) fn sign_item(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        item: (&str, &PendingItem),
+    ) {
         if let Some(paper) = self.sign_for_later(item) {
             self.hand_in(commands, paper);
         }
@@ -380,7 +385,8 @@ impl SeedRun {
         (id, item): (&str, &PendingItem),
     ) -> DriveEnd {
         self.sign_item(commands, (id, item));
-        let (last, pause_ms) = (self.dice.percent(30), *self.dice.pick(&[20, 100, 250]));
+        let last = self.dice.percent(30);
+        let pause_ms = *self.dice.pick(&[20, 100, 250]);
         for _ in 0..LOOKS {
             match wait(agent.as_mut(), Duration::from_millis(pause_ms), &mut None).await {
                 DriveEnd::Elapsed => {}

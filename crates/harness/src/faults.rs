@@ -84,6 +84,9 @@ impl FaultMaker {
             3 => Effect::ProxyStatus { status: 596, executed: dice.percent(50) },
             4 | 5 => Effect::DropBefore,
             6 | 7 => Effect::DropAfter,
+            8 if dice.percent(40) => {
+                Effect::TaskFailsUncleanly { message: "it went wrong".to_owned() }
+            }
             8 => Effect::TaskFails { message: "it went wrong".to_owned() },
             9 => Effect::TaskKilled,
             10 | 11 => Effect::LateFork { ms: dice.between(1, LATE_FORK_MAX_MS) },
@@ -107,6 +110,7 @@ impl FaultMaker {
         let of_task = matches!(
             effect,
             Effect::TaskFails { .. }
+                | Effect::TaskFailsUncleanly { .. }
                 | Effect::TaskKilled
                 | Effect::TaskLogs { .. }
                 | Effect::TaskWarns { .. }
@@ -122,7 +126,8 @@ impl FaultMaker {
         let field = dice.percent(80).then(|| field.to_owned());
         let becomes = *dice.pick(&OddValue::ALL);
         let effect = Effect::OddRow { row: None, field, becomes };
-        let (method, contains) = (Some("GET".to_owned()), Some(list.to_owned()));
+        let method = Some("GET".to_owned());
+        let contains = Some(list.to_owned());
         let times = Some(u32::try_from(dice.between(1, 6)).unwrap_or(1));
         Fault { effect, method, contains, times }
     }
@@ -242,13 +247,15 @@ impl FaultMaker {
             1 => Effect::DropAfter,
             _ => Effect::LateFork { ms: dice.between(1, LATE_FORK_MAX_MS) },
         };
-        let (fails, hidden) = (dice.percent(50), dice.percent(40));
+        let fails = dice.percent(50);
+        let hidden = dice.percent(40);
         let comes_first = dice.percent(70);
         node.with(|sim| {
             if comes_first {
                 self.requests.push(sim.submit(sim.now_ms(), request));
             }
-            let (method, contains) = (Some("POST".to_owned()), Some(path.clone()));
+            let method = Some("POST".to_owned());
+            let contains = Some(path.clone());
             sim.inject(Fault { effect: lost.clone(), method, contains, times: Some(1) });
             if fails {
                 sim.inject(Effect::TaskFails { message: "it went wrong".to_owned() }.once());

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::fleet::{
-    DesiredStatement, DocumentFiles, Generation, ManifestHash, SealedText, WireDocument,
+    DesiredStatement, DocumentBase, DocumentFiles, Generation, ManifestHash, SealedText,
+    SignedBase, WireDocument,
 };
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::{HostBinding, Namespace, Role, Signer, Window};
+use evenkeel_core::sign::{HostBinding, Role, Signer, Window};
 
 use crate::dice::Dice;
 use crate::model_hub::hub_id;
@@ -23,13 +24,20 @@ const AUTHOR_LIFE_S: u64 = 86_400;
 const PUSHED_LIVES_S: [u64; 3] = [900, 7_200, AUTHOR_LIFE_S];
 
 /// What lets somebody into a guest, or out of it, as a hub would add it.
-const OPENING: &str = "ciuser = \"root\"\nboot = \"order=net0\"\n";
+const OPENING: &str = "ciuser = \"root\"\nboot = \"order=net0\"\nserial0 = \"socket\"\nsearchdomain = [\"evil.example\"]\n";
 
 /// One text that somebody declared, and what must be left alone by it.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownDocument {
     pub(crate) files: DocumentFiles,
     pub(crate) modes: GuestModes,
+}
+
+/// What an author says of a document besides what it is: over which one, and from when for how long, in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    base: SignedBase,
+    window: (u64, u64),
 }
 
 /// Makes documents, good and bad.
@@ -41,6 +49,8 @@ pub(crate) struct DocumentForger {
     /// All that anybody declared, in order.
     declared: Vec<KnownDocument>,
     known: BTreeMap<ManifestHash, KnownDocument>,
+    /// Every document that was ever pushed, as a base to sign over.
+    bases: Vec<DocumentBase>,
     /// Whether the author signs whatever number the hub asks for.
     is_author_misled: bool,
     clock: std::sync::Arc<SeededAmbient>,
@@ -55,6 +65,7 @@ impl DocumentForger {
             stranger: Operator::new("mallory", 66),
             declared: Vec::new(),
             known: BTreeMap::new(),
+            bases: Vec::new(),
             is_author_misled: true,
             clock,
             oracle,
@@ -90,22 +101,45 @@ impl DocumentForger {
         self.known.insert(manifest, known);
         let now_s = self.now_s();
         let life_s = PUSHED_LIVES_S[self.declared.len() % PUSHED_LIVES_S.len()];
-        let author = self.signed(generation, manifest, (now_s, life_s), true);
+        let said = Said { base: self.in_effect(), window: (now_s, life_s) };
+        let author = self.signed(generation, manifest, said, true);
+        self.bases.push(DocumentBase { generation: Generation(generation), manifest });
         (manifest, bytes(&document(generation, &files, author)))
+    }
+
+    /// What a person sees in effect on the host.
+    fn in_effect(&self) -> SignedBase {
+        let (generation, manifest) = self.oracle.floor();
+        let base = manifest
+            .parse()
+            .ok()
+            .map(|manifest| DocumentBase { generation: Generation(generation), manifest });
+        SignedBase::after(base)
+    }
+
+    /// What a hub says is in effect, true or not; or the author has an old evenkeel, which does not say.
+    fn told_base(&self, dice: &mut Dice) -> SignedBase {
+        match dice.below(10) {
+            0..=5 => self.in_effect(),
+            6 => SignedBase::First,
+            7 | 8 if !self.bases.is_empty() => SignedBase::Over(*dice.pick(&self.bases)),
+            _ => SignedBase::Unsaid,
+        }
     }
 
     fn now_s(&self) -> u64 {
         self.oracle.effective_s(&self.clock)
     }
 
-    fn statement(generation: u64, manifest: ManifestHash, from: (u64, u64)) -> DesiredStatement {
-        let (from_s, life_s) = from;
+    fn statement(generation: u64, manifest: ManifestHash, said: Said) -> DesiredStatement {
+        let Said { base, window: (from_s, life_s) } = said;
         let window = Window::new(UnixSeconds(from_s), UnixSeconds(from_s + life_s));
         DesiredStatement {
             hub_id: hub_id(),
             host: Rig::host(),
             generation: Generation(generation),
             manifest,
+            base,
             window: window.expect("a life is not empty"),
         }
     }
@@ -115,17 +149,18 @@ impl DocumentForger {
         &self,
         generation: u64,
         manifest: ManifestHash,
-        window: (u64, u64),
+        said: Said,
         may_hold: bool,
     ) -> Option<SealedText> {
-        let statement = Self::statement(generation, manifest, window);
+        let statement = Self::statement(generation, manifest, said);
         let is_newest =
             self.declared.last().is_some_and(|last| last.files.manifest().hash() == manifest);
         if may_hold && !self.is_author_misled && !is_newest {
             return sealed(&self.stranger, &statement);
         }
         if may_hold {
-            self.oracle.document_signed(generation, manifest, window.0..window.0 + window.1);
+            let (from_s, life_s) = said.window;
+            self.oracle.document_signed(generation, manifest, said.base, from_s..from_s + life_s);
         }
         sealed(&self.author, &statement)
     }
@@ -139,7 +174,8 @@ impl DocumentForger {
         let plain = dice.pick(&self.declared).files.clone();
         let other = dice.pick(&self.declared).files.clone();
         let manifest = plain.manifest().hash();
-        let good = self.signed(asked, manifest, (now_s, AUTHOR_LIFE_S), true);
+        let said = Said { base: self.told_base(dice), window: (now_s, AUTHOR_LIFE_S) };
+        let good = self.signed(asked, manifest, said, true);
         let forged = match dice.below(16) {
             0 => {
                 // Another text under a manifest that somebody signed.
@@ -153,20 +189,17 @@ impl DocumentForger {
             }
             // Signed, for a number that is another one.
             2 => {
-                let author =
-                    self.signed(asked.saturating_add(1), manifest, (now_s, AUTHOR_LIFE_S), true);
+                let author = self.signed(asked.saturating_add(1), manifest, said, true);
                 document(asked, &plain, author)
             }
             3 => {
-                let author =
-                    self.signed(asked.saturating_add(1), manifest, (now_s, AUTHOR_LIFE_S), true);
+                let author = self.signed(asked.saturating_add(1), manifest, said, true);
                 document(asked.saturating_add(1), &plain, author)
             }
             4 => document(asked, &plain, None),
             5 => {
                 let by = if dice.percent(50) { &self.stranger } else { &self.operator };
-                let statement = Self::statement(asked, manifest, (now_s, AUTHOR_LIFE_S));
-                document(asked, &plain, sealed(by, &statement))
+                document(asked, &plain, sealed(by, &Self::statement(asked, manifest, said)))
             }
             6 | 7 => self.for_somebody_else(dice, asked, &plain),
             8 => self.out_of_time(dice, asked, &plain),
@@ -179,11 +212,8 @@ impl DocumentForger {
             11 => return bytes(&document(asked, &plain, good)).split_off(40),
             12 => return dice.pick(&[&b"{}"[..], b"[]", b"null", b"\xff\xfe"]).to_vec(),
             13 | 14 => self.opening(dice, asked),
-            // Two documents of an author for one number: whichever comes first holds.
-            _ => {
-                let author = self.signed(asked, manifest, (now_s, AUTHOR_LIFE_S), true);
-                document(asked, &plain, author)
-            }
+            // Two documents of an author for one number: whichever comes first holds, if it was signed over what does.
+            _ => document(asked, &plain, good),
         };
         bytes(&forged)
     }
@@ -195,8 +225,9 @@ impl DocumentForger {
         asked: u64,
         files: &DocumentFiles,
     ) -> WireDocument {
-        let (now_s, manifest) = (self.now_s(), files.manifest().hash());
-        let mut statement = Self::statement(asked, manifest, (now_s, AUTHOR_LIFE_S));
+        let manifest = files.manifest().hash();
+        let said = Said { base: self.in_effect(), window: (self.now_s(), AUTHOR_LIFE_S) };
+        let mut statement = Self::statement(asked, manifest, said);
         match dice.below(3) {
             0 => statement.host.id = "other".parse().expect("a host id"),
             1 => statement.host.key = self.stranger.key.fingerprint(),
@@ -212,21 +243,23 @@ impl DocumentForger {
 
     /// Signed for a time that is over, not yet come, or longer than any signature lives.
     fn out_of_time(&self, dice: &mut Dice, asked: u64, files: &DocumentFiles) -> WireDocument {
-        let (now_s, manifest) = (self.now_s(), files.manifest().hash());
+        let now_s = self.now_s();
+        let manifest = files.manifest().hash();
         let (window, may_hold) = match dice.below(3) {
             // A clock that is set back, or goes on, makes these good.
             0 => ((now_s.saturating_sub(3_601), 3_600), true),
             1 => ((now_s + 3_600, 3_600), true),
             _ => ((now_s, 8 * 86_400), false),
         };
-        document(asked, files, self.signed(asked, manifest, window, may_hold))
+        let said = Said { base: self.in_effect(), window };
+        document(asked, files, self.signed(asked, manifest, said, may_hold))
     }
 
     fn faulty(&self, asked: u64, now_s: u64, text: &str) -> WireDocument {
         let files = files(text);
         let manifest = files.manifest().hash();
-        let author = self.signed(asked, manifest, (now_s, AUTHOR_LIFE_S), false);
-        document(asked, &files, author)
+        let said = Said { base: self.in_effect(), window: (now_s, AUTHOR_LIFE_S) };
+        document(asked, &files, self.signed(asked, manifest, said, false))
     }
 
     /// What people declared and, beside, what opens a machine; signed by nobody.
@@ -256,7 +289,7 @@ fn document(generation: u64, files: &DocumentFiles, author: Option<SealedText>) 
 fn sealed(by: &Operator, statement: &DesiredStatement) -> Option<SealedText> {
     // A number that no statement can carry is offered without a word of anybody.
     let bytes = statement.to_bytes().ok()?;
-    SealedText::of(&by.seal(Namespace::Desired, &bytes)).ok()
+    SealedText::of(&by.seal(statement.namespace(), &bytes)).ok()
 }
 
 fn bytes(document: &WireDocument) -> Vec<u8> {

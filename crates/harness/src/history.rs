@@ -95,6 +95,8 @@ pub(crate) struct TakenFloor {
     pub(crate) generation: u64,
     /// Empty directly after enrolment.
     pub(crate) manifest: String,
+    /// The number of what is in effect since the enrolment before; else 0.
+    pub(crate) inherited: u64,
     pub(crate) is_signed: bool,
     pub(crate) at_s: u64,
 }
@@ -233,6 +235,7 @@ impl JournalHistory {
             "floor" => self.floors.push(TakenFloor {
                 generation: value["generation"].as_u64().unwrap_or(0),
                 manifest: value["manifest"].as_str().unwrap_or_default().to_owned(),
+                inherited: value["inherited"]["generation"].as_u64().unwrap_or(0),
                 is_signed: value["signer"].is_string(),
                 at_s,
             }),
@@ -256,7 +259,9 @@ impl JournalHistory {
 
     fn take_op(&mut self, seq: u64, at_s: u64, line: &Value) {
         let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
-        let (name, state, reason) = (text("op"), text("state"), text("reason"));
+        let name = text("op");
+        let state = text("state");
+        let reason = text("reason");
         let stage = text("request");
         if let (Ok(guest), Ok(kind)) = (text("guest").parse(), text("kind").parse()) {
             let params = line["params"].as_object().cloned().unwrap_or_default();

@@ -64,7 +64,10 @@ impl SeedRun {
         let asked = async {
             let agent = &mut agent;
             self.made_anew(commands, agent, half_made).await?;
-            if self.signers.is_some() && !self.leapt {
+            let trust = self.trust();
+            let may_sign =
+                self.signers.as_ref().is_some_and(|all| all.can_sign_whole(trust.as_ref()));
+            if may_sign && !self.leapt {
                 self.gone(commands, agent, half_made, "is signed for").await?;
             }
             self.compensation(commands, agent, half_made).await?;
@@ -183,8 +186,10 @@ impl SeedRun {
             .items()
             .into_iter()
             .find(|(_, item, _)| item.guest == guest && item.op == ActionKind::Destroy);
-        let (now_s, trust) = (self.oracle.effective_s(&self.rig.ambient), self.trust());
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let trust = self.trust();
         let (Some((id, item, _)), Some(signers)) = (waits, &mut self.signers) else { return };
+        signers.all_sign = true;
         let when = (now_s, trust.as_ref());
         let twist = SigningMistake::Nothing;
         let paper = signers.approve(&mut self.dice, &self.oracle, (&id, &item), when, twist);

@@ -48,7 +48,8 @@ impl Leftovers {
                 ("net0", "virtio=BC:24:11:77:00:01,bridge=vmbr0"),
                 ("scsi0", "local-lvm:vm-140-disk-0,size=1G"),
             ]);
-            let (ctime, format) = (1_700_000_000, "vma.zst".to_owned());
+            let ctime = 1_700_000_000;
+            let format = "vma.zst".to_owned();
             let size_bytes = 1 << 20;
             let excludes = Vec::new();
             let file =

@@ -6,6 +6,7 @@ pub mod script;
 mod agent_driver;
 mod call;
 mod cluster_story;
+mod death;
 mod denials;
 mod dice;
 mod end;
@@ -27,6 +28,7 @@ mod signers;
 mod sim_cluster_files;
 mod sim_exchange;
 mod situations;
+mod step_ambush;
 mod storage_story;
 
 pub use operator::{Operator, statement};

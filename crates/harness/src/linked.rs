@@ -3,12 +3,13 @@
 //! Its dice are its own, so that a seed without a hub is as it always was. The hub is honest part of the time; whatever it
 //! does, the last good document holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use evenkeel_agent::engine::AnchorState;
 use evenkeel_agent::hub_link::store::DocumentDisk;
 use evenkeel_agent::journal::SimulatedDisk;
 use evenkeel_agent::policy::AnchorPolicy;
@@ -20,8 +21,14 @@ use crate::agent_driver::DriverCommand;
 use crate::dice::Dice;
 use crate::forged_document::DocumentForger;
 use crate::model_hub::{HubManner, ModelHub};
-use crate::oracle::PutBackJournal;
+use crate::oracle::{LinkRules, PutBackJournal, STEP_MAX};
 use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait, wait};
+
+/// The share of pushes that a hub keeps back beside the one that it takes.
+const KEPT_BACK_PERCENT: u64 = 20;
+
+/// The share of deaths after which root enrols the host again before the next life.
+const ENROLLED_AGAIN_PERCENT: u64 = 6;
 
 /// Makes the dice of the hub differ from those of everything else.
 const OWN_DICE: u64 = 0x6875_6220_6c69_6e6b;
@@ -61,8 +68,17 @@ pub(crate) struct LinkedRun {
     copy: Option<HostCopy>,
     /// The manifest that was pushed last.
     newest: String,
-    /// Whether the agent was started again because a full disk kept it from being enrolled.
-    is_restarted: bool,
+    /// What root did for the host at the end, once each.
+    helped: BTreeSet<RootHelp>,
+}
+
+/// What root does for a host at the end of a run that cannot go on by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum RootHelp {
+    /// The agent is started again, because a full disk kept it from being enrolled.
+    Restart,
+    /// The host is enrolled again, because the hub's numbers are out of its reach.
+    Enrolment,
 }
 
 /// A host's disk as it was.
@@ -116,17 +132,24 @@ impl SeedRun {
     pub(crate) fn link(&mut self, seed: u64) {
         let mut dice = Dice::new(seed ^ OWN_DICE);
         dice.any();
-        let (is_signed, puts_back) = (dice.percent(70), dice.percent(50));
+        let is_signed = dice.percent(70);
+        let puts_back = dice.percent(50);
         let per_hour = *dice.pick(&[2, 5, 20, 1_000]);
         let Some(approvals) = &mut self.rig.approvals else { return };
         approvals.policy.desired_signed = is_signed;
+        let without_base = dice.percent(15);
+        approvals.policy.desired_without_base = without_base;
         approvals.policy.disruptive_per_hour = per_hour;
         // Who puts a disk back and keeps the hub away would be believed otherwise, as root was told.
         if puts_back || dice.percent(50) {
             approvals.policy.anchor = AnchorPolicy::Required;
         }
         let host_key = approvals.host_key.clone();
-        self.oracle.link(is_signed, per_hour);
+        self.oracle.link(LinkRules {
+            demands_author: is_signed,
+            without_base,
+            disruptive_per_hour: per_hour,
+        });
         let forger = DocumentForger::new(Arc::clone(&self.rig.ambient), self.oracle.clone());
         let hub_dice = Dice::new(dice.any());
         let hub = ModelHub::new(hub_dice, forger, self.oracle.clone(), host_key, !puts_back);
@@ -143,7 +166,7 @@ impl SeedRun {
             envelopes: BTreeMap::new(),
             copy: None,
             newest: String::new(),
-            is_restarted: false,
+            helped: BTreeSet::new(),
         });
     }
 
@@ -151,8 +174,15 @@ impl SeedRun {
     pub(crate) fn push_wishes(&mut self) -> bool {
         let Some(linked) = &mut self.linked else { return false };
         self.wishes.as_a_hub_may(linked.is_signed);
-        let (text, modes) = (self.wishes.text(), self.wishes.modes());
+        let text = self.wishes.text();
+        let modes = self.wishes.modes();
         let generation = linked.hub.next_generation();
+        if linked.dice.percent(KEPT_BACK_PERCENT) {
+            // The hub says that it refuses a push, and keeps it for another day.
+            let later = generation + 1 + linked.dice.below(3);
+            let kept = linked.hub.forger(|forger| forger.declare(later, &text, modes.clone()));
+            linked.hub.keep_back(later, kept.1);
+        }
         let (manifest, bytes) =
             linked.hub.forger(|forger| forger.declare(generation, &text, modes));
         linked.newest = manifest.to_string();
@@ -243,6 +273,17 @@ impl SeedRun {
         });
     }
 
+    /// The agent is dead: root may enrol the host again with the same hub.
+    pub(crate) fn enrol_again(&mut self) {
+        let is_enrolled = self.oracle.is_enrolled();
+        let Some(linked) = &mut self.linked else { return };
+        if is_enrolled && linked.dice.percent(ENROLLED_AGAIN_PERCENT) {
+            self.oracle.enrolled_again();
+            self.driver.enrol_again();
+            self.note(|| "root enrols the host again".to_owned());
+        }
+    }
+
     /// The agent is dead: somebody may put the copy back, where the hub knows of more than the copy does.
     pub(crate) fn put_disk_back(&mut self) {
         if self.linked.is_none() {
@@ -294,10 +335,13 @@ impl SeedRun {
         }
         if let Some(linked) = &mut self.linked
             && !self.oracle.is_enrolled()
-            && !std::mem::replace(&mut linked.is_restarted, true)
+            && linked.helped.insert(RootHelp::Restart)
         {
             // Enrolment is a command of its own; a life that had no room for it asks the hub for nothing.
             self.note(|| "the agent is started again, with room to be enrolled".to_owned());
+            return DriveEnd::Killed;
+        }
+        if self.vouches_for_the_disk() || self.is_brought_near() {
             return DriveEnd::Killed;
         }
         if !self.is_linked_well() && !self.leapt && !self.driver.doubts_its_clock() {
@@ -316,6 +360,33 @@ impl SeedRun {
             self.note(|| format!("the hub at the end: {manner:?}"));
         }
         DriveEnd::Elapsed
+    }
+
+    /// Root knows that the disk is as it was, and lets the agent begin again without the head that the hub lost; once.
+    fn vouches_for_the_disk(&mut self) -> bool {
+        let Some(approvals) = &mut self.rig.approvals else { return false };
+        let is_withheld = approvals.anchor.state() == AnchorState::Withheld;
+        if !is_withheld || approvals.policy.anchor == AnchorPolicy::Optional {
+            return false;
+        }
+        approvals.policy.anchor = AnchorPolicy::Optional;
+        self.note(|| "root vouches for the disk of a host whose head the hub lost".to_owned());
+        true
+    }
+
+    /// A number of the enrolment before may be in effect while the hub's are far above it. Root enrols the host again, as its
+    /// refusal says; once.
+    fn is_brought_near(&mut self) -> bool {
+        let (generation, _) = self.oracle.floor();
+        let Some(linked) = &mut self.linked else { return false };
+        let is_far = generation > 0 && linked.hub.next_generation() > generation + STEP_MAX;
+        if !is_far || !linked.helped.insert(RootHelp::Enrolment) {
+            return false;
+        }
+        self.oracle.enrolled_again();
+        self.driver.enrol_again();
+        self.note(|| "root enrols the host again, whose hub is far ahead".to_owned());
+        true
     }
 
     fn acknowledge_rightly(&mut self, commands: &UnboundedSender<DriverCommand>) {

@@ -100,6 +100,8 @@ struct ModelState {
     withholds_heads: bool,
     /// Every head that was ever told.
     heads: Vec<SealedText>,
+    /// Pushes that it said it refused, by the number that it had asked for.
+    kept_back: BTreeMap<u64, Vec<u8>>,
     /// Every envelope that was ever handed in.
     envelopes_ever: Vec<SealedText>,
     /// What verdicts said, to be taken by the run.
@@ -130,6 +132,7 @@ impl ModelHub {
             manner: HubManner::Honest,
             withholds_heads,
             heads: Vec::new(),
+            kept_back: BTreeMap::new(),
             envelopes_ever: Vec::new(),
             verdicts: Vec::new(),
             forger,
@@ -165,6 +168,11 @@ impl ModelHub {
             state.kept.newest = generation;
         });
         self.0.1.notify_waiters();
+    }
+
+    /// Somebody pushed a document, and was told that it was refused.
+    pub(crate) fn keep_back(&self, generation: u64, bytes: Vec<u8>) {
+        self.with(|state| state.kept_back.insert(generation, bytes));
     }
 
     /// Somebody handed in an envelope; its name, if it is one at all.
@@ -265,7 +273,8 @@ impl ModelHub {
             let found = pairs.into_iter().find(|(key, _)| *key == name);
             found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
         };
-        let (generation, cursor) = (number("generation"), number("cursor"));
+        let generation = number("generation");
+        let cursor = number("cursor");
         let until = Instant::now() + Duration::from_secs(number("wait"));
         let manner = self.with(|state| state.manner);
         loop {
@@ -307,7 +316,8 @@ impl ModelState {
     }
 
     fn fresh_name(&mut self) -> EnvelopeId {
-        let (high, low) = (self.dice.any(), self.dice.any());
+        let high = self.dice.any();
+        let low = self.dice.any();
         format!("env_{high:016x}{low:016x}").parse().expect("it is the name of an envelope")
     }
 
@@ -326,8 +336,13 @@ impl ModelState {
                 let beside = generation.saturating_add(step);
                 let near = [newest, generation, generation.saturating_add(1), newest + 1];
                 let far = [0, 1, beside, beside.saturating_add(1), u64::MAX];
+                let kept_back =
+                    self.kept_back.range(generation..).next().map(|(number, _)| *number);
                 let from: &[u64] = if self.dice.percent(70) { &near } else { &far };
-                let generation = Generation(*self.dice.pick(from));
+                let generation = match kept_back.filter(|_| self.dice.percent(25)) {
+                    Some(kept_back) => Generation(kept_back),
+                    None => Generation(*self.dice.pick(from)),
+                };
                 Some(PollAnswer { generation, envelopes })
             }
             HubManner::RepeatsEnvelopes => Some(self.repeated(generation)),
@@ -361,7 +376,9 @@ impl ModelState {
 
     fn document(&mut self, number: u64) -> HubOutcome {
         let body = if self.manner == HubManner::ForgesDocuments {
-            Some(self.forger.forge(&mut self.dice, number))
+            let kept_back = self.kept_back.get(&number).cloned();
+            let kept_back = kept_back.filter(|_| self.dice.percent(70));
+            Some(kept_back.unwrap_or_else(|| self.forger.forge(&mut self.dice, number)))
         } else {
             self.kept.documents.get(&number).cloned()
         };
@@ -423,7 +440,8 @@ impl ModelState {
             let value = found.map(|(_, value)| value.as_str()).unwrap_or_default();
             STANDARD.decode(value).map_err(|_| format!("{name} is no base64"))
         };
-        let (bytes, signature) = (header("evenkeel-statement")?, header("evenkeel-signature")?);
+        let bytes = header("evenkeel-statement")?;
+        let signature = header("evenkeel-signature")?;
         let signed = SshSig::from_blob(&signature)
             .and_then(|signature| signature.verify(&self.host_key, Namespace::Report, &bytes))
             .and_then(|_| ReportStatement::parse(&bytes));

@@ -73,7 +73,8 @@ impl Newcomers {
             return None;
         }
         let guest = *self.dice.pick(&self.guests);
-        let (vmid, kind) = (guest.vmid.to_string(), guest.kind);
+        let vmid = guest.vmid.to_string();
+        let kind = guest.kind;
         let (method, path) = match self.dice.below(3) {
             0 => {
                 self.taken.insert(guest.vmid.get());

@@ -69,7 +69,8 @@ impl Operator {
             .step_by(ARMOUR_WIDTH)
             .map(|at| &text[at..text.len().min(at + ARMOUR_WIDTH)])
             .collect();
-        let (begin, end) = ("-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----");
+        let begin = "-----BEGIN SSH SIGNATURE-----";
+        let end = "-----END SSH SIGNATURE-----";
         let armour = format!("{begin}\n{}\n{end}\n", lines.join("\n"));
         // Not by `Envelope::seal`, which refuses to write what no host takes.
         json!({ "payload": STANDARD.encode(payload), "signatures": [armour] }).to_string()

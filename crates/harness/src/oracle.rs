@@ -36,7 +36,7 @@ use claims::SigningClaims;
 pub(crate) use claims::{HostRules, NewSigners, SignedClaim};
 use kept::KeptVolumes;
 use link::LinkWatch;
-pub(crate) use link::PutBackJournal;
+pub(crate) use link::{LinkRules, PutBackJournal, STEP_MAX};
 use moves::SentMoves;
 use pauses::TriedRequests;
 use readings::{GuestReadings, birth_of};
@@ -459,7 +459,8 @@ impl OracleState {
             return Some(format!("(5) the newest operation is {}", op.state));
         }
         if op.is_signed() {
-            let (name, op) = (name.clone(), op.clone());
+            let name = name.clone();
+            let op = op.clone();
             return self.is_as_signed(node, now_ms, (&name, &op), write).err();
         }
         if op.is_removal() {
@@ -536,6 +537,7 @@ impl OracleState {
         ticket: u64,
         write: &WriteRequest,
     ) -> Option<String> {
+        self.tried.documents_taken(self.history.floors.len());
         // What is signed or asked for is tried once.
         let of_guest = self.history.ops.values().filter(|op| op.guest.vmid == write.guest.vmid);
         let is_signed = of_guest.max_by_key(|op| op.started).is_some_and(HistoryOp::is_signed);

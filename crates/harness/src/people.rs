@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::Submitted;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::{Role, Signer, TrustVersion, TrustedSigners};
+use evenkeel_core::sign::{ApprovalRules, Role, Signer, TrustVersion, TrustedSigners};
 use evenkeel_sim::Event;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -35,7 +35,9 @@ impl SeedRun {
         let host = Rig::host();
         let life_s = *self.dice.pick(&[3_600, 86_400]);
         let acts_per_day = *self.dice.pick(&[2, 10, 1_000]);
-        let signers = SignerGroup::new(host, life_s, self.authors());
+        // By the seed and not by chance: the seeds that are kept tell what they told.
+        let quorum = if self.seed % 4 == 1 { 2 } else { 1 };
+        let signers = SignerGroup::new(host, (life_s, quorum), self.authors());
         let founders = signers.founders();
         let trust = TrustedSigners::genesis(TrustVersion(1), founders.clone());
         self.driver.trust(trust.expect("the founders are good signers"));
@@ -45,12 +47,20 @@ impl SeedRun {
             operational: operational.map(|signer| signer.key.fingerprint().to_string()).collect(),
             statement_life_s: life_s,
             acts_per_day,
+            quorum,
             clock: Arc::clone(&self.rig.ambient),
         });
         self.rig = self.rig.clone().judged_by(founders);
         if let Some(approvals) = &mut self.rig.approvals {
             approvals.policy.statement_life_s = life_s;
             approvals.policy.destructive_per_day = acts_per_day;
+            if quorum > 1 {
+                let rules = format!("[policy]\napprove = [{{ signers = {quorum} }}]\n");
+                let rules = ApprovalRules::of_agent_file(&rules).expect("the rule is a good one");
+                approvals.policy.approve = rules.clone();
+                let authority = Arc::get_mut(&mut approvals.authority).expect("nobody has it yet");
+                *authority.get_mut() = authority.get_mut().clone().with_rules(&rules);
+            }
         }
         self.signers = Some(signers);
     }
@@ -115,7 +125,7 @@ impl SeedRun {
     }
 
     /// Somebody wants something done that no file declares.
-    fn ask(&mut self, commands: &UnboundedSender<DriverCommand>) {
+    pub(crate) fn ask(&mut self, commands: &UnboundedSender<DriverCommand>) {
         let guest = *self.dice.pick(&self.guests);
         let dice = &mut self.dice;
         let (op, name, value) = self.rig.node.with(|sim| {
@@ -216,7 +226,8 @@ impl SeedRun {
             return self.rotate(commands);
         }
         let now_s = self.oracle.effective_s(&self.rig.ambient);
-        let (trust, signers) = (self.trust(), &mut self.signers);
+        let trust = self.trust();
+        let signers = &mut self.signers;
         if let (Some(signers), Some(trust)) = (signers, trust) {
             let paper = signers.usurp(&mut self.dice, &trust, now_s);
             self.hand_in(commands, paper);
@@ -226,7 +237,8 @@ impl SeedRun {
     /// Who may do so changes the signers, and mostly hands that in at once.
     pub(crate) fn rotate(&mut self, commands: &UnboundedSender<DriverCommand>) {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
-        let (trust, signers) = (self.trust(), &mut self.signers);
+        let trust = self.trust();
+        let signers = &mut self.signers;
         if let (Some(signers), Some(trust)) = (signers, trust) {
             let paper = signers.rotate(&mut self.dice, &self.oracle, &trust, now_s);
             if self.dice.percent(85) {
@@ -287,9 +299,10 @@ impl SeedRun {
     }
 
     /// A backup of the guest is emptied, loses a volume, or is removed.
-    fn break_archives(&mut self, guest: GuestId) {
+    pub(crate) fn break_archives(&mut self, guest: GuestId) {
         let how = self.dice.below(3);
         self.note(|| format!("the backups of {guest} are broken ({how})"));
+        self.oracle.archives_are_broken(&self.rig.node);
         self.rig.node.with(|sim| {
             for storage in sim.world.storages.values_mut() {
                 let of_guest = |volume: &evenkeel_sim::Volume| {
@@ -324,6 +337,18 @@ impl SeedRun {
             return;
         }
         self.note(|| format!("another guest takes the number of {guest}"));
+        // Who has nothing of its own but a name cannot be told from another whose coming left no task.
+        let own: &[&str] = match guest.kind {
+            GuestKind::Lxc => &["net0"],
+            GuestKind::Qemu => &["net0", "smbios1", "vmgenid", "meta"],
+        };
+        let is_told_apart = self.rig.node.with(|sim| {
+            let found = sim.world.guest(guest);
+            found.is_some_and(|found| own.iter().any(|key| found.config.active.contains_key(*key)))
+        });
+        if !is_told_apart {
+            self.oracle.exchanges_are_unseen();
+        }
         self.rig.node.with(|sim| sim.happen(Event::Reuse { guest }));
     }
 
@@ -345,6 +370,8 @@ impl SeedRun {
                 Submitted::Accepted(_)
                 | Submitted::Replay { .. }
                 | Submitted::Rotated(_)
+                | Submitted::Collected(_)
+                | Submitted::Denied(_)
                 | Submitted::Acknowledged(_) => {
                     if hopeless {
                         self.oracle.broke(format!("(3) a forged paper was taken: {said:?}"));

@@ -112,7 +112,8 @@ impl Rig {
         *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.clone());
         let clock = Arc::clone(&self.ambient);
         let writer = requests.serve(journal, move || wall(clock.as_ref()));
-        let (listener, frozen) = (Arc::clone(&self.progress), Arc::clone(&self.frozen));
+        let listener = Arc::clone(&self.progress);
+        let frozen = Arc::clone(&self.frozen);
         let observes = Arc::clone(&self.observes);
         let client = Client::new(Arc::new(self.wire.clone()), self.node_name());
         let ambient = Arc::clone(&self.ambient) as Arc<dyn Ambient>;
@@ -202,7 +203,8 @@ impl SeededAmbient {
     pub fn new(unix: u64, seed: u64) -> Self {
         let base = i64::try_from(unix).ok().and_then(|unix| Timestamp::from_second(unix).ok());
         let base = base.unwrap_or(Timestamp::UNIX_EPOCH);
-        let (off_s, synchronised) = (AtomicI64::new(0), AtomicBool::new(false));
+        let off_s = AtomicI64::new(0);
+        let synchronised = AtomicBool::new(false);
         Self { began: Instant::now(), base, off_s, synchronised, state: Mutex::new(seed) }
     }
 

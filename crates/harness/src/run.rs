@@ -33,7 +33,7 @@ use crate::rig::Rig;
 use crate::scene::{self, Wishes};
 use crate::signers::SignerGroup;
 use crate::sim_exchange::{PanicPoint, TwinRequest};
-use crate::situations::{LifeDeath, count_death};
+use crate::step_ambush::StepAmbush;
 use crate::storage_story::StorageStory;
 
 /// The share of steps in which people ask, sign, forge, or work on the node.
@@ -91,6 +91,8 @@ pub(crate) struct SeedRun {
     cluster: ClusterStory,
     /// Which storages hang.
     storages: StorageStory,
+    /// When somebody strikes in the middle of a destroy.
+    pub(crate) ambush: StepAmbush,
     /// Who may sign, if the host trusts anybody.
     pub(crate) signers: Option<SignerGroup>,
     /// The hub it takes its documents from, if it has one.
@@ -102,9 +104,9 @@ pub(crate) struct SeedRun {
     /// Papers of it that the agent took, or refused for good.
     pub(crate) accepted: BTreeSet<usize>,
     /// A call of the disk that goes wrong.
-    armed: Option<(u64, DiskFault)>,
+    pub(crate) armed: Option<(u64, DiskFault)>,
     /// Whether the disk has little space left.
-    is_full: bool,
+    pub(crate) is_full: bool,
     pub(crate) steps_left: u64,
     lives: u64,
     pub(crate) resolved: u64,
@@ -170,7 +172,8 @@ impl SeedRun {
         let first_files: Vec<(GuestId, Config)> = rig.node.with(|sim| {
             sim.world.guests.values().map(|guest| (guest.id, guest.config.clone())).collect()
         });
-        let (has_signers, denied) = (dice.percent(85), DeniedFacts::of(&mut dice));
+        let has_signers = dice.percent(85);
+        let denied = DeniedFacts::of(&mut dice);
         let layered = dice.percent(50);
         let first_guests: Vec<GuestId> = first_files.iter().map(|(guest, _)| *guest).collect();
         let first_births = rig.node.with(|sim| {
@@ -193,6 +196,7 @@ impl SeedRun {
             leftovers,
             cluster,
             storages: StorageStory::of(seed),
+            ambush: StepAmbush::of(seed),
             guests: first_guests,
             faults: FaultMaker::of(first_files),
             signers: None,
@@ -245,7 +249,8 @@ impl SeedRun {
         self.oracle.born(&self.rig.disk);
         self.copy_disk();
         self.driver.born();
-        let (rig, driver) = (self.rig.clone(), self.driver.clone());
+        let rig = self.rig.clone();
+        let driver = self.driver.clone();
         let agent = rig.live(async |engine| Box::pin(driver.work(engine, &rig, &mut taken)).await);
         let mut agent = pin!(agent);
         while self.steps_left > 0 && self.is_fine() {
@@ -292,6 +297,9 @@ impl SeedRun {
         self.tell_progress();
         self.hear_answers();
         self.hub_step(commands);
+        if self.signers.is_some() && self.ambush.is_due() {
+            return self.ambush(commands, agent).await;
+        }
         if self.signers.is_some() && self.dice.percent(PEOPLE_PERCENT) {
             return match self.dice.below(100) {
                 0..=5 => self.trouble_item(commands, agent, ItemTrouble::Swap).await,
@@ -315,7 +323,8 @@ impl SeedRun {
                 self.rig.node.with(|sim| sim.inject(fault));
             }
             36..=45 => {
-                let (dice, node) = (&mut self.dice, &self.rig.node);
+                let dice = &mut self.dice;
+                let node = &self.rig.node;
                 let told = self.faults.event(dice, node, &self.oracle, &self.guests);
                 if self.faults.tasks_forgotten {
                     self.oracle.exchanges_are_unseen();
@@ -420,7 +429,9 @@ impl SeedRun {
     }
 
     fn change_wishes(&mut self) {
-        let (dice, wishes, guests) = (&mut self.dice, &mut self.wishes, &self.guests);
+        let dice = &mut self.dice;
+        let wishes = &mut self.wishes;
+        let guests = &self.guests;
         self.rig.node.with(|sim| wishes.change(dice, guests, &sim.world));
         self.newcomers.change(&mut self.wishes);
         self.leftovers.change(&mut self.wishes);
@@ -455,7 +466,7 @@ impl SeedRun {
     }
 
     /// One of the next calls of the disk goes wrong, or there is little space left.
-    fn arm_disk(&mut self) {
+    pub(crate) fn arm_disk(&mut self) {
         if self.dice.percent(30) {
             self.is_full = true;
             return self.rig.disk.limit_space(Some(self.dice.below(64 << 10)));
@@ -481,85 +492,6 @@ impl SeedRun {
         self.oracle.armed(None);
         self.rig.disk.forget_faults();
         self.make_room();
-    }
-
-    fn has_struck(&self) -> bool {
-        self.armed.is_some_and(|(call, _)| self.rig.disk.calls() > call)
-    }
-
-    /// Whether the agent had a reason to end.
-    fn judge_end(&mut self, end: &LifeEnd) {
-        self.note(|| format!("the agent ends: {end:?}"));
-        match end {
-            Ok(Ok(())) => {}
-            Ok(Err(Fatal::Journal(_))) | Err(JournalError::Disk(_))
-                if self.has_struck() || self.is_full =>
-            {
-                // A disk that stays full would end every later life too.
-                self.make_room();
-            }
-            Ok(Err(fatal)) => {
-                let why = std::error::Error::source(fatal).map(ToString::to_string);
-                self.oracle.broke(format!("the agent ended without need: {fatal}: {why:?}"));
-            }
-            Err(error) => self.oracle.broke(format!("(6) the journal does not open: {error}")),
-        }
-    }
-
-    /// What the crash leaves of the disk, checked before the next life begins on it.
-    fn after_death(&mut self) {
-        self.tell_progress();
-        self.hear_answers();
-        self.note(|| "the agent is dead".to_owned());
-        self.oracle.remember_synced();
-        let power_is_lost = self.dice.percent(60)
-            || self.armed.is_some_and(|(_, fault)| fault == DiskFault::PowerLoss);
-        let disk = if power_is_lost {
-            let cut = usize::try_from(self.dice.below(1_200)).unwrap_or(0);
-            self.armed = None;
-            self.rig.disk.after_crash(self.dice.any() & self.dice.any(), cut)
-        } else {
-            self.rig.disk.copy()
-        };
-        let mut death =
-            if power_is_lost { LifeDeath::PowerLost } else { LifeDeath::KilledOrStopped };
-        if self.has_struck() {
-            self.armed = None;
-            death = LifeDeath::DiskFailed;
-        }
-        self.oracle.armed(self.armed);
-        self.rig.disk = disk;
-        self.check_reopening(death);
-        self.put_disk_back();
-        let pause = *self.dice.pick(&[0, 0, 0, 5, 70]);
-        if pause > 0 {
-            self.driver.sleep_first(Duration::from_secs(pause));
-        }
-    }
-
-    /// On a copy: opening works, loses nothing, and opening twice equals opening once.
-    fn check_reopening(&mut self, death: LifeDeath) {
-        if self.armed.is_some() {
-            return;
-        }
-        let copy = self.rig.disk.copy();
-        copy.limit_space(None);
-        let mut states = Vec::new();
-        for _ in 0..2 {
-            match self.rig.open_journal(copy.clone()) {
-                Ok(journal) => states.push(journal.state().clone()),
-                Err(error) => {
-                    return self.oracle.broke(format!("(6) the journal does not open: {error}"));
-                }
-            }
-        }
-        for operation in states[0].ledger().in_flight() {
-            count_death(death, operation);
-        }
-        if states[0] != states[1] {
-            self.oracle.broke("(6) replaying twice is not replaying once".to_owned());
-        }
-        self.oracle.check_nothing_lost(&copy);
     }
 }
 

@@ -112,7 +112,8 @@ pub async fn finish(engine: &mut Engine) -> Result<(), Fatal> {
 
 /// A fault that meets every request of that method whose path contains the text, so many times.
 pub fn fault(rig: &Rig, effect: Effect, method: &str, contains: &str, times: u32) {
-    let (method, contains) = (Some(method.to_owned()), Some(contains.to_owned()));
+    let method = Some(method.to_owned());
+    let contains = Some(contains.to_owned());
     rig.node.with(|sim| sim.inject(Fault { effect, method, contains, times: Some(times) }));
 }
 

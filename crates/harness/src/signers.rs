@@ -48,6 +48,10 @@ pub(crate) struct SignerGroup {
     host: HostBinding,
     /// The longest life this host's policy gives a statement.
     life_max_s: u64,
+    /// How many must sign an act or a planned rotation on this host.
+    quorum: usize,
+    /// What is signed from now on has every signature it takes.
+    pub(crate) all_sign: bool,
     /// Everything that was ever made, in order.
     pub(crate) papers: Vec<SignedPaper>,
     nonces: Vec<u128>,
@@ -109,8 +113,23 @@ impl SigningMistake {
 }
 
 impl SignerGroup {
+    /// Whether as many operators are enrolled as an act takes. A recovery may leave fewer; their signatures are kept and wait.
+    pub(crate) fn can_sign_whole(&self, trust: Option<&TrustedSigners>) -> bool {
+        !self.takes_several()
+            || trust.is_some_and(|trust| self.enrolled(trust).len() >= self.quorum)
+    }
+
+    /// Whether one key is not enough on this host.
+    pub(crate) fn takes_several(&self) -> bool {
+        self.quorum > 1
+    }
+
     /// The signers of a host that begins with two operators and one recovery key.
-    pub(crate) fn new(host: HostBinding, life_max_s: u64, authors: Vec<Signer>) -> Self {
+    pub(crate) fn new(
+        host: HostBinding,
+        (life_max_s, quorum): (u64, usize),
+        authors: Vec<Signer>,
+    ) -> Self {
         let operational = NAMES.into_iter().zip(10..).map(|(name, seed)| Operator::new(name, seed));
         let operational: Vec<Operator> = operational.collect();
         let founders = operational.iter().take(FOUNDERS);
@@ -123,6 +142,8 @@ impl SignerGroup {
             authors,
             host,
             life_max_s,
+            quorum,
+            all_sign: false,
             papers: Vec::new(),
             nonces: Vec::new(),
             ever_enrolled,
@@ -162,8 +183,25 @@ impl SignerGroup {
         let knows = !enrolled.is_empty() && dice.percent(85);
         let by = if knows { *dice.pick(&enrolled) } else { dice.pick(&self.operational) };
         oracle.signed(&payload, self.claim(&statement, by, id));
-        let bytes = by.seal(Namespace::Op, &payload);
-        self.keep(bytes, twist.is_hopeless(), payload)
+        let others: Vec<&Operator> =
+            enrolled.iter().copied().filter(|other| other.key != by.key).collect();
+        let first = by.armour(Namespace::Op, &payload);
+        // Chance decides only where a host takes two, so that the seeds of all others tell what they told.
+        let is_signed_again = self.quorum > 1 && !others.is_empty();
+        if !is_signed_again || !self.all_sign && dice.percent(30) {
+            return self.keep(sealed(&payload, &[&first]), twist.is_hopeless(), payload);
+        }
+        let other = *dice.pick(&others);
+        oracle.signed(&payload, self.claim(&statement, other, id));
+        let second = other.armour(Namespace::Op, &payload);
+        if self.all_sign || dice.percent(40) {
+            let both = sealed(&payload, &[&first, &second]);
+            return self.keep(both, twist.is_hopeless(), payload);
+        }
+        // They come one after the other, in either order, and the first of them more than once.
+        let alone = sealed(&payload, &[&first]);
+        self.keep(alone, twist.is_hopeless(), payload.clone());
+        self.keep(sealed(&payload, &[&second]), twist.is_hopeless(), payload)
     }
 
     fn statement(
@@ -343,6 +381,13 @@ impl SignerGroup {
         let new = self.operational.iter().find(is_new).filter(|_| dice.percent(50));
         let any = dice.pick(&self.operational);
         operational.extend(new.or(Some(any).filter(|_| dice.percent(10))));
+        for by in self.enrolled(trust) {
+            if operational.len() < self.quorum
+                && !operational.iter().any(|known| known.key == by.key)
+            {
+                operational.push(by);
+            }
+        }
         if operational.is_empty() {
             operational.extend(self.enrolled(trust).first().copied().or(Some(any)));
         }
@@ -361,7 +406,11 @@ impl SignerGroup {
         let may = |by: &&Operator| {
             trust.signers().any(|signer| signer.key == by.key && signer.role == role)
         };
-        let by = self.operational.iter().chain(&self.recovery).find(may);
+        let few = self.quorum > 1 && dice.percent(20);
+        let needed = if recovers || few { 1 } else { self.quorum };
+        let by: Vec<&Operator> =
+            self.operational.iter().chain(&self.recovery).filter(may).take(needed).collect();
+        let authorised = by.len();
         let is_new = |by: &&Operator| !trust.signers().any(|signer| signer.key == by.key);
         let fresh = operational.iter().copied().filter(is_new);
         let armours =
@@ -371,13 +420,13 @@ impl SignerGroup {
         let bytes = Envelope::seal(&payload, &armours).expect("few signatures are not too many");
         let operational: BTreeSet<String> =
             operational.iter().map(|by| by.key.fingerprint().to_string()).collect();
-        let (not_before_s, expires_s) =
-            (rotation.window.not_before().0, rotation.window.expires_at().0);
+        let not_before_s = rotation.window.not_before().0;
+        let expires_s = rotation.window.expires_at().0;
         let version = rotation.version.0;
         self.ever_enrolled.extend(operational.iter().cloned());
         oracle.rotation_signed(
             &payload,
-            NewSigners { version, recovers, operational, not_before_s, expires_s },
+            &NewSigners { version, recovers, authorised, operational, not_before_s, expires_s },
         );
         self.keep(bytes, false, payload)
     }
@@ -386,8 +435,8 @@ impl SignerGroup {
     pub(crate) fn usurp(&mut self, dice: &mut Dice, trust: &TrustedSigners, now_s: u64) -> usize {
         let mut signers = vec![self.stranger.signer(Role::Operational)];
         signers.extend(trust.signers().filter(|signer| signer.role != Role::Operational).cloned());
-        let (planned, recovery) =
-            (sign::RotationAuthority::Planned, sign::RotationAuthority::Recovery);
+        let planned = sign::RotationAuthority::Planned;
+        let recovery = sign::RotationAuthority::Recovery;
         let is_enrolled = |by: &&Operator| trust.signers().any(|signer| signer.key == by.key);
         let operator = self.operational.iter().find(is_enrolled).unwrap_or(&self.stranger);
         let vault = self.recovery.iter().find(is_enrolled).unwrap_or(&self.stranger);
@@ -436,6 +485,7 @@ impl SignerGroup {
             previous: trust.head(),
             signers,
             clock: ClockChange::Keep,
+            approve: None,
             window: window(now_s, 3_600),
             reason: "other people now".to_owned(),
         }
@@ -481,4 +531,8 @@ impl SignerGroup {
 
 fn window(from_s: u64, life_s: u64) -> Window {
     Window::new(UnixSeconds(from_s), UnixSeconds(from_s + life_s)).expect("a life is not empty")
+}
+
+fn sealed(payload: &[u8], armours: &[&str]) -> String {
+    Envelope::seal(payload, armours).expect("few signatures are not too many")
 }

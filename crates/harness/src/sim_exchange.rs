@@ -62,7 +62,9 @@ pub enum TwinRequest {
 impl SimExchange {
     /// A wire that shows `user@realm!id=secret` with every request.
     pub fn new(node: InProcess, token: String) -> Self {
-        let (down, panics, twin) = (Arc::default(), Arc::default(), Arc::default());
+        let down = Arc::default();
+        let panics = Arc::default();
+        let twin = Arc::default();
         Self { node, token, down, panics, twin, refused: Arc::default(), oracle: None }
     }
 
@@ -102,7 +104,8 @@ impl SimExchange {
         tokio::task::yield_now().await;
         self.panic_if(&request, PanicPoint::BeforeSending);
         if self.down.load(Ordering::Relaxed) {
-            let (server, detail) = ("the simulated node".to_owned(), "refused".to_owned());
+            let server = "the simulated node".to_owned();
+            let detail = "refused".to_owned();
             return ExchangeOutcome::NotSent(NotSent::Connect { server, detail });
         }
         let ticket = self.oracle.as_ref().map(|oracle| oracle.sent(&self.node, &request));
@@ -169,7 +172,8 @@ impl SimExchange {
         if twin == TwinRequest::Never as u8 {
             return false;
         }
-        let (node, theirs) = (self.node.clone(), ours.clone());
+        let node = self.node.clone();
+        let theirs = ours.clone();
         let after = Duration::from_millis(if twin == TwinRequest::First as u8 { 0 } else { 3 });
         tokio::spawn(async move {
             tokio::time::sleep(after).await;

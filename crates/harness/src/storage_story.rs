@@ -7,6 +7,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use evenkeel_agent::engine::{OpEnd, OpReport};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::plan::{Held, Plan};
 use evenkeel_core::reason::ReasonCode;
@@ -75,12 +76,27 @@ impl StorageStory {
 /// Whether something waits for a storage that kept silent: the pause after that must be over first.
 pub(crate) fn waits_for_storage(plan: &Plan) -> bool {
     plan.actions().any(|action| match &action.held {
-        Some(Held::Until(refusal)) if refusal.reason == ReasonCode::Storage => {
-            let words = ["does not answer", "do not answer", "not known yet", "answers slowly"];
-            words.iter().any(|word| refusal.detail.contains(word))
-        }
+        Some(Held::Until(refusal)) => tells_of_silence(refusal.reason, &refusal.detail),
         Some(_) | None => false,
     })
+}
+
+/// The same of what waits in its lane, where no plan shows it.
+pub(crate) fn waited_for_storage(reports: &[OpReport]) -> bool {
+    reports.iter().any(|report| match &report.end {
+        OpEnd::Held { reason, why } => tells_of_silence(*reason, why),
+        OpEnd::Succeeded { .. }
+        | OpEnd::Unneeded
+        | OpEnd::Stale { .. }
+        | OpEnd::Failed { .. }
+        | OpEnd::Unknown { .. }
+        | OpEnd::Skipped => false,
+    })
+}
+
+fn tells_of_silence(reason: ReasonCode, detail: &str) -> bool {
+    let words = ["does not answer", "do not answer", "not known yet", "answers slowly"];
+    reason == ReasonCode::Storage && words.iter().any(|word| detail.contains(word))
 }
 
 impl SeedRun {

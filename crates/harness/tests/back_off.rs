@@ -101,7 +101,8 @@ async fn the_guests_later_actions_wait_with_the_one_that_failed() {
 async fn tried_after(change: impl AsyncFnOnce(&Rig, &mut Engine), then: &str) -> usize {
     let rig = rig(4);
     no_start(&rig);
-    let (wanted, then) = (desired(RUN_102), desired(then));
+    let wanted = desired(RUN_102);
+    let then = desired(then);
     let lived = rig.live(async |engine| {
         pass(engine, &wanted).await?;
         pass(engine, &wanted).await?;

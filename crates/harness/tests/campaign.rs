@@ -73,7 +73,8 @@ fn no_seed_that_once_broke_something_breaks_anything_again() {
 #[test]
 fn the_same_seed_makes_the_same_run() {
     for seed in [1, 2, 3] {
-        let (one, other) = (run(seed, 100), run(seed, 100));
+        let one = run(seed, 100);
+        let other = run(seed, 100);
         assert_eq!((one.trace, one.writes, one.lives), (other.trace, other.writes, other.lives));
         assert_ne!(one.trace, run(seed + 1_000, 100).trace);
     }

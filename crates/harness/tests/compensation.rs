@@ -460,7 +460,8 @@ async fn y02_what_the_token_may_not_see_keeps_the_guest() {
         restore_fails(&rig, 1);
         let lived = rig.live(async |engine| {
             pass(engine, &desired(WANTED)).await?;
-            let (holder, path) = ("ops@pve".to_owned(), path.to_owned());
+            let holder = "ops@pve".to_owned();
+            let path = path.to_owned();
             happen(&rig, Event::Withhold { holder, path, privilege: privilege.to_owned() });
             later(engine, WANTED).await
         });

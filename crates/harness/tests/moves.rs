@@ -195,7 +195,8 @@ async fn a_guest_that_is_hidden_or_away_for_a_while_is_not_moved_again_either() 
         let rig = machine(false);
         let guest = QEMU.parse().unwrap();
         assert_eq!(one_life(&rig, &wanted(QEMU, DRIVE_ON_TANK)).await.succeeded, 1);
-        let (holder, path) = (evenkeel_sim::TOKENS[0].0, "/vms/300");
+        let holder = evenkeel_sim::TOKENS[0].0;
+        let path = "/vms/300";
         rig.node.with(|sim| {
             if is_away {
                 sim.happen(Happens::MigrateAway { guest });
@@ -203,7 +204,8 @@ async fn a_guest_that_is_hidden_or_away_for_a_while_is_not_moved_again_either() 
                 let access = &mut sim.world.access;
                 access.tokens.get_mut(holder).unwrap().separated = true;
                 access.grant("/", holder, "Administrator");
-                let (holder, path) = (holder.to_owned(), path.to_owned());
+                let holder = holder.to_owned();
+                let path = path.to_owned();
                 let privilege = "VM.Audit".to_owned();
                 sim.happen(Happens::Withhold { holder, path, privilege });
             }
@@ -336,7 +338,8 @@ async fn a_killed_workers_copy_holds_the_next_try_by_name_and_its_lock_is_named(
         for _ in 0..2 {
             tokio::time::sleep(Duration::from_mins(70)).await;
             let report = one_life(&rig, &wanted).await;
-            let (reason, why) = (report.ops[0].end.as_str(), format!("{:?}", report.ops[0].end));
+            let reason = report.ops[0].end.as_str();
+            let why = format!("{:?}", report.ops[0].end);
             assert!(reason == "held" && why.contains(copy), "{report:?}");
         }
         assert_eq!(writes(&rig).len(), 1, "{guest}");

@@ -66,6 +66,37 @@ async fn an_answer_lost_after_execution_is_a_success_by_what_the_guest_shows() {
     assert_eq!(states(&rig), ["started", "succeeded"]);
 }
 
+/// All three workers of the node hang, and a request waits for one of them: it is carried out when nobody waits for its
+/// answer any more, later than a minute after it was sent.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_a_worker_of_the_node_is_not_given_up_before_it_was_taken() {
+    let rig = rig(3);
+    let wanted = desired(CORES_100);
+    let hangs = Happens::StorageHangs { storage: "tank".into(), ms: Some(240_000), lists: false };
+    rig.node.with(|sim| sim.happen(hangs));
+    let life = rig.live(async |engine| {
+        // The gate's own readings come first: somebody takes the workers when the write is about to leave.
+        let mut passing = std::pin::pin!(pass(engine, &wanted));
+        let reads = |sim: &Simulator| {
+            sim.records().iter().filter(|record| record.path.ends_with("/lxc/100/pending")).count()
+        };
+        while rig.node.with(|sim| reads(sim)) < 2 {
+            let polled = tokio::time::timeout(Duration::ZERO, passing.as_mut()).await;
+            assert!(polled.is_err(), "the write has left");
+        }
+        for _ in 0..3 {
+            somebody_sends(&rig, "GET", "storage/tank/content", &[]);
+        }
+        passing.await
+    });
+    let report = life.await.unwrap().unwrap();
+    let sent = writes(&rig);
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    assert!(sent[0].executed_ms.unwrap() > sent[0].at_ms + 100_000, "it waited: {sent:?}");
+    assert_eq!((report.succeeded, report.failed), (1, 0), "{report:?}");
+    assert_eq!(states(&rig), ["started", "succeeded"]);
+}
+
 /// The clock of this host is a day wrong when it starts again: waits are the node's, and the lane opens in time.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_wrong_at_a_restart_does_not_lengthen_the_wait_for_a_lost_answer() {

@@ -67,7 +67,8 @@ fn hangs(rig: &Rig, storage: &str, lasts: Option<Duration>, lists: bool) {
 
 /// Makes passes as the agent does, for so long; tells how long the longest took.
 async fn keep(engine: &mut Engine, wanted: &Desired, lasts: Duration) -> Result<Duration, Fatal> {
-    let (end, mut longest) = (Instant::now() + lasts, Duration::ZERO);
+    let end = Instant::now() + lasts;
+    let mut longest = Duration::ZERO;
     while Instant::now() < end {
         let began = Instant::now();
         if let Err(error) = engine.pass(wanted).await {
@@ -201,4 +202,46 @@ async fn y04_a_person_sees_the_plan_without_what_does_not_answer() {
         Ok(())
     });
     life.await.unwrap().unwrap();
+}
+
+/// A storage that answers slowly stands between the reading of a guest and the write that needs both.
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_changes_while_its_storage_is_waited_for_is_not_written_by_what_was_read_before()
+ {
+    for changes in [false, true] {
+        let rig = rig(4);
+        let wanted = desired(
+            "[guest.102]\nkind = \"lxc\"\ncores = 2\nmp1 = { storage = \"tank\", size = \"1GiB\", mp = \"/srv\" }\n",
+        );
+        hangs(&rig, "tank", Some(Duration::from_secs(4)), false);
+        let life = rig.live(async |engine| {
+            let changing = async {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                if changes {
+                    edit(&rig, "lxc/102", &[("description", Some("somebody was here"))]);
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = changing => unreachable!("it waits for ever"),
+                report = evenkeel_harness::script::pass(engine, &wanted) => report,
+            }
+        });
+        let report = life.await.unwrap().unwrap();
+        let sent = evenkeel_harness::script::writes(&rig);
+        assert_eq!(
+            (sent.len(), report.succeeded),
+            if changes { (0, 0) } else { (1, 1) },
+            "{report:?}"
+        );
+        let reads = rig.node.with(|sim| {
+            let of_guest = sim.records().iter().filter(|r| r.path.ends_with("/lxc/102/pending"));
+            of_guest.map(|record| record.at_ms).max()
+        });
+        let written = sent.first().map(|record| record.at_ms);
+        assert!(
+            written.is_none_or(|written| reads.unwrap() + 100 >= written),
+            "read directly before"
+        );
+    }
 }

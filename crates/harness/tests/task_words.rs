@@ -185,7 +185,8 @@ async fn y22_a_person_strikes_a_warning_out_that_was_heard() {
     logs_once(&rig, ":resize:300:", NOT_GROWN);
     one_life(&rig, &grow(16)).await;
     let state = rig.open_journal(rig.disk.clone()).unwrap();
-    let (ours, other) = ("300".parse().unwrap(), "301".parse().unwrap());
+    let ours = "300".parse().unwrap();
+    let other = "301".parse().unwrap();
     assert_eq!(heard_warnings(state.state(), other).len(), 0);
     assert_eq!(heard_warnings(state.state(), ours).len(), 1);
     drop(state);

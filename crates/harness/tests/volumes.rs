@@ -264,7 +264,8 @@ async fn y03_a_volume_whose_owner_is_not_told_holds_a_new_one() {
             let tank = sim.world.storages.get_mut("tank").unwrap();
             tank.put_file("subvol-300-disk-7", "images", "raw", 1 << 30);
             tank.volumes.get_mut("subvol-300-disk-7").unwrap().vmid = Some(300.try_into().unwrap());
-            let (row, field) = (Some("subvol-300-disk-7".to_owned()), Some("vmid".to_owned()));
+            let row = Some("subvol-300-disk-7".to_owned());
+            let field = Some("vmid".to_owned());
             sim.inject(Effect::OddRow { row, field, becomes }.on("/content"));
         });
         let wanted = "[guest.300]\nkind = \"lxc\"\nmp1 = \"tank:1,mp=/srv\"\n";

@@ -35,8 +35,9 @@
     post("/v1/sessions", { code }).then(
       (refusal) => {
         if (!refusal) return location.replace("/console/fleet");
-        at("enter-state").textContent =
-          "This link does not work any more: it works once, for a minute. Have a new one printed:";
+        at("enter-state").textContent = /another browser/.test(refusal)
+          ? "This link was made for another browser and opened nothing. If you did not ask for one, it was sent to log you in as somebody else. A link for this browser:"
+          : "This link does not work any more: it works once, for a minute. Have a new one printed:";
       },
       () => (at("enter-state").textContent = "The hub cannot be reached. Open the link again."),
     );
@@ -246,6 +247,8 @@
 
   function begin() {
     enter();
+    // A link that is opened where the page is open already changes nothing but what stands behind the #.
+    addEventListener("hashchange", enter);
     firstAdmin();
     dress(document);
     document.addEventListener("keydown", keys);

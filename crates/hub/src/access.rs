@@ -9,7 +9,7 @@ use crate::people::session;
 use crate::problem::Problem;
 use crate::routes::{Hub, RowFace};
 use crate::secret_text::{SecretHash, SecretKind, SecretText};
-use crate::store::{Account, LinkRow, PersonRole};
+use crate::store::{Account, AccountActor, LinkRow, OpenLogin, PersonRole};
 
 /// Who may ask for a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub enum Scope {
     WholeHub,
     /// The person's own things.
     Own,
+    /// The person's own things, with an API token alone: what a browser holds opens nothing more.
+    OwnToken,
 }
 
 /// Who asks.
@@ -51,6 +53,8 @@ pub enum Caller {
 pub struct Person {
     /// The account.
     pub account: Account,
+    /// Its uid: a later account of the same name is another.
+    pub account_uid: String,
     /// The secret they came with, to be ended by a logout.
     pub came_with: CameWith,
 }
@@ -65,6 +69,15 @@ pub enum CameWith {
 }
 
 impl Person {
+    fn new(login: OpenLogin, came_with: CameWith) -> Self {
+        Self { account: login.account, account_uid: login.account_uid, came_with }
+    }
+
+    /// The person as one who manages accounts.
+    pub fn actor(&self) -> AccountActor {
+        AccountActor::Person { name: self.account.name.clone(), uid: self.account_uid.clone() }
+    }
+
     /// Whether a host is in the person's scope.
     pub fn sees(&self, host: &str) -> bool {
         glob_matches(&self.account.scope, host)
@@ -115,7 +128,10 @@ pub(crate) async fn caller(
                 }
                 (Scope::WholeHub, _) if person.account.scope == "*" => {}
                 (Scope::WholeHub, _) => return Err(Problem::forbidden()),
-                (Scope::InHandler | Scope::Own, _) => {}
+                (Scope::OwnToken, _) if matches!(person.came_with, CameWith::Session(_)) => {
+                    return Err(Problem::forbidden());
+                }
+                (Scope::InHandler | Scope::Own | Scope::OwnToken, _) => {}
             }
             Ok(Caller::Person(person))
         }
@@ -133,14 +149,14 @@ async fn person(
 ) -> Result<Person, Problem> {
     if headers.contains_key(header::AUTHORIZATION) {
         let token = bearer(headers, SecretKind::ApiToken).ok_or_else(Problem::unauthorised)?;
-        let account = hub.store().account_by_token(&token.hash()).await?;
-        let account = account.ok_or_else(Problem::unauthorised)?;
-        return Ok(Person { account, came_with: CameWith::ApiToken(token.hash()) });
+        let login = hub.store().login_by_token(&token.hash()).await?;
+        let login = login.ok_or_else(Problem::unauthorised)?;
+        return Ok(Person::new(login, CameWith::ApiToken(token.hash())));
     }
     let public_url = hub.public_url();
     let cookie = session::from_cookie(public_url, headers).ok_or_else(Problem::unauthorised)?;
-    let account = hub.store().account_by_session(&cookie.hash()).await?;
-    let account = account.ok_or_else(Problem::unauthorised)?;
+    let login = hub.store().login_by_session(&cookie.hash()).await?;
+    let login = login.ok_or_else(Problem::unauthorised)?;
     match face {
         RowFace::Form if !headers.contains_key(session::CSRF_HEADER) => {
             session::demand_same_origin(headers, public_url)?;
@@ -149,7 +165,7 @@ async fn person(
             session::demand_own_page(method, headers, &cookie, public_url)?;
         }
     }
-    Ok(Person { account, came_with: CameWith::Session(cookie.hash()) })
+    Ok(Person::new(login, CameWith::Session(cookie.hash())))
 }
 
 /// Refuses a form of a session that shows its token neither in a header, which was looked at before, nor in itself.
@@ -173,11 +189,11 @@ pub(crate) fn demand_form_token(
 
 /// The same person a while later, with the role and scope of today; none if they may not come in any more.
 pub(crate) async fn still_there(hub: &Hub, person: &Person) -> Result<Option<Person>, Problem> {
-    let account = match &person.came_with {
-        CameWith::ApiToken(hash) => hub.store().account_by_token(hash).await?,
-        CameWith::Session(hash) => hub.store().account_by_session(hash).await?,
+    let login = match &person.came_with {
+        CameWith::ApiToken(hash) => hub.store().login_by_token(hash).await?,
+        CameWith::Session(hash) => hub.store().login_by_session(hash).await?,
     };
-    Ok(account.map(|account| Person { account, ..person.clone() }))
+    Ok(login.map(|login| Person::new(login, person.came_with.clone())))
 }
 
 /// The secret of `Authorization: Bearer …`, if it is one of its kind.

@@ -5,19 +5,23 @@ use std::time::Duration;
 
 use axum::RequestPartsExt as _;
 use axum::extract::{Path, Query, Request};
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, Method, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use serde::de::DeserializeOwned;
 
 use crate::access::{self, Caller, Person};
+use crate::body_budget::BodyRoom;
+use crate::caller_gate::CallerPlace;
 use crate::problem::{Problem, ProblemCode};
-use crate::routes::{Hub, RouteRow, RowFace};
+use crate::routes::{Hub, NO_BODY, RouteRow, RowFace, RowPace};
 use crate::server::ConnectionMark;
 use crate::store::LinkRow;
 
 /// How long a body may take to arrive: a megabyte at 300 kbit/s.
 const BODY_TIME_MAX: Duration = Duration::from_secs(27);
+/// How long a body of whoever has shown nothing yet may take: it is a few kilobytes.
+const STRANGERS_BODY_TIME_MAX: Duration = Duration::from_secs(5);
 /// The most names in a query.
 const QUERY_NAMES_MAX: usize = 32;
 
@@ -37,8 +41,19 @@ pub struct Call {
     pub body: Bytes,
     /// Where it comes from: a client's address, or that of a proxy.
     pub address: Option<String>,
+    /// Whether it was made on the hub's own machine.
+    pub(crate) is_local: bool,
     /// Where the telling of changes stood before anything was read for the answer: a page is live from there.
     pub live_from: String,
+    /// What the request takes of the hub, as long as it is under way.
+    _places: CallPlaces,
+}
+
+/// What a request takes of the hub: a place among those of its caller, and room for its body.
+#[derive(Default)]
+struct CallPlaces {
+    _request: Option<CallerPlace>,
+    _body: Option<BodyRoom>,
 }
 
 impl Call {
@@ -92,11 +107,8 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
     let caller =
         access::caller(hub, (row.access, row.face), (&parts.method, &parts.headers), host_in_path)
             .await?;
-    if let (Some(mark), Caller::Host(_) | Caller::Person(_)) =
-        (parts.extensions.get::<ConnectionMark>(), &caller)
-    {
-        mark.known();
-    }
+    let mark = parts.extensions.get::<ConnectionMark>();
+    let request = enter(hub, row, &caller, mark)?;
     let query = parts.extract::<Query<Vec<(String, String)>>>().await;
     let Query(pairs) = query.map_err(|_| Problem::invalid("the query cannot be read"))?;
     if pairs.len() > QUERY_NAMES_MAX {
@@ -111,9 +123,19 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
     if path.values().chain(query.values()).any(|text| text.contains(char::is_control)) {
         return Err(Problem::invalid("the path or the query holds a control character"));
     }
-    let collected = tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, row.body_max).collect());
-    let body = match collected.await {
-        Ok(Ok(body)) => body.to_bytes(),
+    let time_max = match caller {
+        Caller::Host(_) | Caller::Person(_) => BODY_TIME_MAX,
+        Caller::Anyone => STRANGERS_BODY_TIME_MAX,
+    };
+    let collected = tokio::time::timeout(time_max, async {
+        let room = match room_for(row, &parts.headers) {
+            NO_BODY => None,
+            bytes => Some(hub.bodies().take(&caller, bytes).await),
+        };
+        Limited::new(body, row.body_max).collect().await.map(|body| (body, room))
+    });
+    let (body, room) = match collected.await {
+        Ok(Ok((body, room))) => (body.to_bytes(), room),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
             let detail = format!("the body is larger than {} bytes", row.body_max);
             return Err(Problem::new(ProblemCode::TooLarge, detail));
@@ -124,7 +146,57 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
         }
     };
     access::demand_form_token(hub, row.face, &caller, (&parts.headers, &body))?;
-    let address = parts.extensions.get::<ConnectionMark>().map(ConnectionMark::address);
-    let (method, headers) = (parts.method, parts.headers);
-    Ok(Call { caller, method, path, query, headers, body, address, live_from })
+    let address =
+        parts.extensions.get::<ConnectionMark>().map(|mark| mark.client_group(&parts.headers));
+    let is_local =
+        parts.extensions.get::<ConnectionMark>().is_some_and(|mark| mark.is_local(&parts.headers));
+    let method = parts.method;
+    let headers = parts.headers;
+    let places = CallPlaces { _request: request, _body: room };
+    Ok(Call {
+        caller,
+        method,
+        path,
+        query,
+        headers,
+        body,
+        address,
+        is_local,
+        live_from,
+        _places: places,
+    })
+}
+
+/// Lets a caller in, before anything it sent is read. Its connection is known from now on, unless it is one too many of it.
+fn enter(
+    hub: &Hub,
+    row: &RouteRow,
+    caller: &Caller,
+    mark: Option<&ConnectionMark>,
+) -> Result<Option<CallerPlace>, Problem> {
+    let gates = hub.gates();
+    let (name, connections, requests) = match caller {
+        Caller::Anyone => return Ok(None),
+        Caller::Host(host) => (&host.id, &gates.host_connections, &gates.host_requests),
+        Caller::Person(person) => {
+            (&person.account.name, &gates.person_connections, &gates.person_requests)
+        }
+    };
+    match (row.pace, caller, mark) {
+        // There is one poll of a host at a time, and its connection with it.
+        (RowPace::Waits, Caller::Host(_), Some(mark)) => mark.polls(),
+        (RowPace::Waits | RowPace::Prompt, _, Some(mark)) => mark.known(connections, name)?,
+        (RowPace::Waits | RowPace::Prompt, _, None) => {}
+    }
+    match row.pace {
+        RowPace::Prompt => Ok(Some(requests.enter(name)?)),
+        RowPace::Waits => Ok(None),
+    }
+}
+
+/// How much room a body needs: what its sender says, and at most what the row takes.
+fn room_for(row: &RouteRow, headers: &HeaderMap) -> usize {
+    let announced = headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    announced.unwrap_or(row.body_max).min(row.body_max)
 }

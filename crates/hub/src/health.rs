@@ -8,6 +8,7 @@ use crate::access::Access;
 use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
+use crate::secret_text::SecretHash;
 
 /// The rows of this file.
 pub(crate) fn rows() -> Vec<RouteRow> {
@@ -30,7 +31,7 @@ pub(crate) fn rows() -> Vec<RouteRow> {
             (Method::GET, "/metrics"),
             Access::Anyone,
             NO_BODY,
-            "counts, of no single host",
+            "counts, of no single host; on the hub's own machine, or with its token",
             metrics,
         ),
     ]
@@ -48,7 +49,20 @@ async fn readyz(hub: Hub, _call: Call) -> Answer {
     Ok(Response::new(Body::from("ok\n")))
 }
 
-async fn metrics(hub: Hub, _call: Call) -> Answer {
+/// Counts tell how much and never who, and yet not to everybody: with the token that root gave, or else on this machine alone.
+fn may_read_metrics(hub: &Hub, call: &Call) -> bool {
+    let Some(token) = hub.metrics_token() else { return call.is_local };
+    let shown = call.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
+    shown.is_some_and(|shown| SecretHash::of(shown) == *token)
+}
+
+async fn metrics(hub: Hub, call: Call) -> Answer {
+    if !may_read_metrics(&hub, &call) {
+        return Err(Problem::unauthorised().hint(
+            "metrics are read on the hub's own machine, or with the token of --metrics-token-file",
+        ));
+    }
     let hosts = hub.store().host_count().await?;
     let text = hub.metrics().text(hosts)?;
     let mut response = Response::new(Body::from(text));

@@ -12,11 +12,12 @@
 
 pub mod access;
 mod agent_api;
+mod body_budget;
 pub mod call;
+mod caller_gate;
 mod console;
 mod death_point;
 mod health;
-mod host_gate;
 mod metrics;
 pub mod openapi;
 pub mod people;

@@ -146,8 +146,10 @@ impl From<StoreError> for Problem {
             error @ (StoreError::Database(_)
             | StoreError::Url(_)
             | StoreError::Newer { .. }
+            | StoreError::InUse(_)
             | StoreError::File(_)
-            | StoreError::Damaged(_)) => {
+            | StoreError::Damaged(_)
+            | StoreError::Archive(_)) => {
                 tracing::error!(%error, "the store failed");
                 Self::new(ProblemCode::Unavailable, "the hub cannot reach its database")
                     .hint("nothing was kept; try again")

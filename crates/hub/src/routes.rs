@@ -4,7 +4,7 @@
 //! nowhere else: a request that no row names is answered with 404, and a row without a rule cannot be written.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,12 +17,15 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::access::Access;
+use crate::body_budget::BodyBudget;
 use crate::call::{self, Call};
-use crate::host_gate::HostGates;
+use crate::caller_gate::HubGates;
 use crate::metrics::HubMetrics;
 use crate::openapi::{self, SchemaOf};
 use crate::people::{self, PeopleState};
 use crate::problem::{Problem, ProblemCode};
+use crate::secret_text::SecretHash;
+use crate::server::ConnectionMark;
 use crate::store::HubStore;
 use crate::wake::WakeTable;
 use crate::{agent_api, console, health};
@@ -31,6 +34,8 @@ use crate::{agent_api, console, health};
 pub const NO_BODY: usize = 0;
 /// The largest body of an agent's request.
 pub const AGENT_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// For how long browsers are told to come by TLS alone: a year.
+const TRANSPORT_SECURITY: &str = "max-age=31536000";
 /// How long an ordinary request may take.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -44,9 +49,11 @@ struct HubState {
     store: HubStore,
     public_url: String,
     wakes: WakeTable,
-    gates: HostGates,
+    gates: HubGates,
+    bodies: BodyBudget,
     metrics: HubMetrics,
     people: PeopleState,
+    metrics_token: OnceLock<SecretHash>,
     stopping: watch::Sender<bool>,
 }
 
@@ -58,12 +65,25 @@ impl Hub {
             store,
             public_url: public_url.trim_end_matches('/').to_owned(),
             wakes,
-            gates: HostGates::default(),
+            gates: HubGates::default(),
+            bodies: BodyBudget::default(),
             metrics: HubMetrics::default(),
             people: PeopleState::default(),
+            metrics_token: OnceLock::new(),
             stopping: watch::channel(false).0,
         };
         Self { state: Arc::new(state) }
+    }
+
+    /// From now on `/metrics` is read with a token, of which this is the hash.
+    pub fn demand_metrics_token(&self, token: SecretHash) {
+        // The first holds: it is set before the hub serves.
+        let _ = self.state.metrics_token.set(token);
+    }
+
+    /// The hash of the token that `/metrics` is read with.
+    pub(crate) fn metrics_token(&self) -> Option<&SecretHash> {
+        self.state.metrics_token.get()
     }
 
     /// Everything that is kept.
@@ -96,8 +116,12 @@ impl Hub {
         &self.state.wakes
     }
 
-    pub(crate) fn gates(&self) -> &HostGates {
+    pub(crate) fn gates(&self) -> &HubGates {
         &self.state.gates
+    }
+
+    pub(crate) fn bodies(&self) -> &BodyBudget {
+        &self.state.bodies
     }
 
     pub(crate) fn people(&self) -> &PeopleState {
@@ -124,6 +148,15 @@ pub enum RowFace {
     Form,
 }
 
+/// How long requests of a row are under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowPace {
+    /// As long as the answer takes: each counts among those its caller has under way.
+    Prompt,
+    /// Until there is news: its handler counts them.
+    Waits,
+}
+
 /// One row of the table.
 #[derive(Clone)]
 pub struct RouteRow {
@@ -135,6 +168,8 @@ pub struct RouteRow {
     pub access: Access,
     /// To whom it speaks.
     pub face: RowFace,
+    /// How long its requests are under way.
+    pub pace: RowPace,
     /// The largest body.
     pub body_max: usize,
     /// How long the handler may take.
@@ -165,13 +200,17 @@ impl RouteRow {
     {
         let handler: Handler = Arc::new(move |hub, call| Box::pin(handler(hub, call)));
         let time_max = REQUEST_TIME_MAX;
-        let (query, body, answer) = (&[][..], None, None);
+        let query = &[][..];
+        let body = None;
+        let answer = None;
         let face = RowFace::Program;
+        let pace = RowPace::Prompt;
         Self {
             method,
             path,
             access,
             face,
+            pace,
             body_max,
             time_max,
             summary,
@@ -193,6 +232,13 @@ impl RouteRow {
     #[must_use]
     pub fn form(mut self) -> Self {
         self.face = RowFace::Form;
+        self
+    }
+
+    /// The same row, whose requests wait for news.
+    #[must_use]
+    pub fn waits(mut self) -> Self {
+        self.pace = RowPace::Waits;
         self
     }
 
@@ -237,30 +283,33 @@ pub fn router(hub: &Hub) -> Router {
         let filter =
             MethodFilter::try_from(row.method.clone()).expect("the table has plain methods");
         let path = row.path;
-        let (hub, row) = (hub.clone(), Arc::new(row));
+        let hub = hub.clone();
+        let row = Arc::new(row);
         let answer = move |request: Request| answered(hub.clone(), row.clone(), request);
         let known = paths.remove(path).unwrap_or_default();
         paths.insert(path, known.merge(on(filter, answer)));
     }
     let mut router = Router::new();
     for (path, methods) in paths {
+        let hub = hub.clone();
+        let no_such_method =
+            move || async move { unknown(&hub, "this path does not take this method") };
         router = router.route(path, methods.fallback(no_such_method));
     }
-    router.fallback(no_such_path)
+    let hub = hub.clone();
+    router.fallback(move || async move { unknown(&hub, "this path does not exist") })
 }
 
-async fn no_such_path() -> Response {
-    with_headers(Problem::not_found("this path").into_response())
-}
-
-async fn no_such_method() -> Response {
-    let problem = Problem::new(ProblemCode::NotFound, "this path does not take this method");
-    with_headers(problem.into_response())
+/// What no row names.
+fn unknown(hub: &Hub, detail: &str) -> Response {
+    let problem = Problem::new(ProblemCode::NotFound, detail);
+    with_headers(hub.public_url(), problem.into_response())
 }
 
 /// Runs one row: who asks, then the body, then the handler, each within its limits.
 async fn answered(hub: Hub, row: Arc<RouteRow>, request: Request) -> Response {
     let began = hub.metrics().request_began();
+    let mark = request.extensions().get::<ConnectionMark>().cloned();
     let answer = tokio::time::timeout(row.time_max, async {
         let call = call::read(&hub, &row, request).await?;
         (row.handler)(hub.clone(), call).await
@@ -274,7 +323,11 @@ async fn answered(hub: Hub, row: Arc<RouteRow>, request: Request) -> Response {
         }
     };
     began.ended(row.path, response.status());
-    with_headers(response)
+    let mut response = with_headers(hub.public_url(), response);
+    if mark.is_some_and(|mark| mark.is_one_too_many()) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// A refusal as whoever asked can read it.
@@ -286,8 +339,13 @@ fn refusal(row: &RouteRow, problem: Problem) -> Response {
 }
 
 /// What every answer carries: nothing is kept by caches or shown in frames.
-fn with_headers(mut response: Response) -> Response {
+fn with_headers(public_url: &str, mut response: Response) -> Response {
     let headers = response.headers_mut();
+    // A browser that came by TLS once never tries without it again. What is dialled without it must not say so.
+    if public_url.starts_with("https://") {
+        let value = HeaderValue::from_static(TRANSPORT_SECURITY);
+        headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(value);
+    }
     for (name, value) in [
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

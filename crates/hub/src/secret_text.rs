@@ -19,6 +19,8 @@ pub enum SecretKind {
     Session,
     /// A link that works once.
     OneTimeCode,
+    /// What a browser is known by before anybody logged in with it.
+    BrowserMark,
     /// What a host enrols with.
     EnrolToken,
 }
@@ -31,6 +33,7 @@ impl SecretKind {
             Self::ApiToken => "evka_",
             Self::Session => "evks_",
             Self::OneTimeCode => "evko_",
+            Self::BrowserMark => "evkb_",
             Self::EnrolToken => "evke_",
         }
     }
@@ -98,17 +101,27 @@ impl SecretHash {
 
 /// The SHA-256 of bytes, in hexadecimal digits.
 pub fn sha256_hex(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+    hex(&sha256_bytes(bytes))
+}
+
+/// The SHA-256 of bytes.
+pub(crate) fn sha256_bytes(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
 }
 
 /// Random hexadecimal digits, for names that must not be guessed or meet: `hub_id`, nonces.
 pub fn random_hex(bytes: usize) -> String {
-    let mut drawn = vec![0; bytes];
-    getrandom::fill(&mut drawn).expect("the system has randomness");
-    hex(&drawn)
+    hex(&random_bytes(bytes))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// So many random bytes.
+pub(crate) fn random_bytes(count: usize) -> Vec<u8> {
+    let mut drawn = vec![0; count];
+    getrandom::fill(&mut drawn).expect("the system has randomness");
+    drawn
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         write!(text, "{byte:02x}").expect("writing to a string cannot fail");

@@ -143,7 +143,8 @@ impl ClusterFs {
     /// `.version`.
     fn version_text(&self, node: &str) -> String {
         let Self { starttime, list_version, .. } = self;
-        let (options, ha) = (self.options.version, self.ha.version);
+        let options = self.options.version;
+        let ha = self.ha.version;
         format!(
             "{{\n\"starttime\": {starttime},\n\"clinfo\": 1,\n\"vmlist\": {list_version},\n\"datacenter.cfg\": {options},\n\
              \"ha/manager_status\": {ha},\n\"ha/resources.cfg\": {ha},\n\"kvstore\": {{\n\"{node}\": {{\n}}\n}}\n}}\n"

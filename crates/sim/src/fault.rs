@@ -52,6 +52,11 @@ pub enum Effect {
         /// The exit status.
         message: String,
     },
+    /// The task ends with this error, and its clean-up fails too: the copy that a move had made stays.
+    TaskFailsUncleanly {
+        /// The exit status.
+        message: String,
+    },
     /// The task is killed in the middle: `unexpected status`, its locks stay and so does what it had made by then.
     TaskKilled,
     /// The task does its work and ends with so many warnings.
@@ -414,7 +419,10 @@ impl Effect {
     /// Whether it waits for a task and what comes of it.
     fn strikes_tasks(&self) -> bool {
         match self {
-            Self::TaskFails { .. } | Self::TaskKilled | Self::TaskWarns { .. } => true,
+            Self::TaskFails { .. }
+            | Self::TaskFailsUncleanly { .. }
+            | Self::TaskKilled
+            | Self::TaskWarns { .. } => true,
             Self::TaskLogs { .. }
             | Self::Latency { .. }
             | Self::ProxyStatus { .. }
@@ -439,6 +447,7 @@ impl Effect {
             | Self::OddRow { .. }
             | Self::Garbage { .. } => true,
             Self::TaskFails { .. }
+            | Self::TaskFailsUncleanly { .. }
             | Self::TaskKilled
             | Self::TaskWarns { .. }
             | Self::TaskLogs { .. } => false,

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::world::World;
 use crate::write::{WriteChange, locked_text, no_config};
 
-pub(crate) use aftermath::{StopOutcome, failed, killed, killed_exit, stopped};
+pub(crate) use aftermath::{StopOutcome, failed, failed_uncleanly, killed, killed_exit, stopped};
 pub(crate) use backup::{BackupRun, LOCK_TIMEOUT as BACKUP_LOCK_TIMEOUT};
 pub(crate) use clone::CloneOrder;
 pub(crate) use create::{AfterMaking, CreateOrder, MakingProgress, ha_sid, word};
@@ -202,7 +202,8 @@ impl Site<'_> {
     fn log_transferred(&mut self, volid: &str, all: bool) {
         let total = self.world.volume(volid).map_or(0, |volume| volume.size_bytes);
         let (done, percent) = if all { (total, "100.00") } else { (0, "0.00") };
-        let (done, total) = (human_size(done), human_size(total));
+        let done = human_size(done);
+        let total = human_size(total);
         self.log.push(format!("transferred {done} of {total} ({percent}%)"));
     }
 }
@@ -406,7 +407,7 @@ pub(crate) fn finish(site: &mut Site<'_>, job: &TaskJob) -> Result<(), String> {
         TaskJob::Resize { guest, disk, relative, bytes, .. } => {
             disks::resized(site, *guest, disk, *relative, *bytes);
         }
-        TaskJob::Move { guest, order } => disks::moved(site, *guest, order),
+        TaskJob::Move { guest, order } => return disks::moved(site, *guest, order),
         TaskJob::Reassign { guest, disk, target, target_disk } => {
             return disks::reassigned(site, *guest, disk, *target, target_disk);
         }

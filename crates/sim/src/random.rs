@@ -39,7 +39,8 @@ impl Random {
 
     /// A version 4 uuid.
     pub(crate) fn uuid(&mut self) -> String {
-        let (a, b) = (self.next(), self.next());
+        let a = self.next();
+        let b = self.next();
         format!(
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
             a >> 32,

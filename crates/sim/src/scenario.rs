@@ -162,7 +162,8 @@ fn container(world: &mut World, random: &mut Random, id: VmId, number: u32) -> C
 fn machine(world: &mut World, random: &mut Random, id: VmId, number: u32) -> Config {
     let (root, gib) = disk(id, random, 0);
     let mac = world.new_mac();
-    let (smbios, generation) = (world.random.uuid(), world.random.uuid());
+    let smbios = world.random.uuid();
+    let generation = world.random.uuid();
     let mut config = Config::of(&[
         ("ostype", "l26"),
         ("scsihw", "virtio-scsi-single"),

@@ -61,7 +61,8 @@ fn every_write_of_a_file_draws_a_new_number_and_nothing_else_does() {
 #[test]
 fn a_guest_that_comes_moves_or_goes_is_told() {
     let mut sim = simulator();
-    let (first, guest) = (list(&mut sim), "lxc/102".parse().unwrap());
+    let first = list(&mut sim);
+    let guest = "lxc/102".parse().unwrap();
     sim.happen(Event::MigrateAway { guest });
     sim.run_tasks();
     let moved = list(&mut sim);

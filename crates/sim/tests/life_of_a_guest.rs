@@ -110,8 +110,8 @@ fn a_clone_has_its_own_disks_and_addresses() {
     let mut node = Node::new(Release::V8_4);
     node.container("100", "local-lvm:1");
     node.done("POST", "/lxc/100/clone", &[("newid", "101"), ("hostname", "copy")]);
-    let (old, new) =
-        (node.done("GET", "/lxc/100/config", &[]), node.done("GET", "/lxc/101/config", &[]));
+    let old = node.done("GET", "/lxc/100/config", &[]);
+    let new = node.done("GET", "/lxc/101/config", &[]);
     assert_eq!(new["rootfs"], "local-lvm:vm-101-disk-0,size=1G");
     assert_eq!(
         (&new["hostname"], &new["lock"], &old["lock"]),

@@ -75,7 +75,8 @@ fn session(sim: &mut Simulator) -> impl Fn(&str, &str) -> SimRequest + use<> {
         .form(&[("username", "root@pam"), ("password", "secret")]);
     let body = reply(sim, login).json().cloned().expect("a ticket");
     let text = move |name: &str| body["data"][name].as_str().expect("text").to_owned();
-    let (ticket, csrf) = (text("ticket"), text("CSRFPreventionToken"));
+    let ticket = text("ticket");
+    let csrf = text("CSRFPreventionToken");
     move |method, path| {
         SimRequest::new(method, path)
             .header("Cookie", &format!("PVEAuthCookie={ticket}"))
@@ -165,7 +166,8 @@ fn check(vector: &Value, release: Release) -> Option<String> {
 #[test]
 fn every_key_reads_back_as_pve_stores_it() {
     let vectors = include_str!("fixtures/written-and-read.jsonl");
-    let (mut checked, mut wrong) = (0, Vec::new());
+    let mut checked = 0;
+    let mut wrong = Vec::new();
     for line in vectors.lines() {
         let vector: Value = serde_json::from_str(line).expect("a vector is JSON");
         for release in vector["releases"].as_array().into_iter().flatten() {

@@ -365,7 +365,8 @@ fn trust(fields: &Map<String, Value>, mut entry: AuditEntry) -> AuditEntry {
     entry.payload = envelope.payload_hash().to_string();
     for signature in envelope.signatures() {
         if let Ok(key) = PublicKey::from_blob(signature.key_blob()) {
-            let (name, touch) = (String::new(), String::new());
+            let name = String::new();
+            let touch = String::new();
             let key = key.fingerprint().to_string();
             entry.signed_by.push(Signature { name, key, touch });
         }

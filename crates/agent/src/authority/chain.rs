@@ -67,7 +67,8 @@ impl Link {
             return Ok((rotated.rotation, next));
         }
         let made = rotated.trust.version();
-        let (key, why) = (version.to_string(), format!("it makes version {made}"));
+        let key = version.to_string();
+        let why = format!("it makes version {made}");
         Err(AuthorityError::Malformed { key, why })
     }
 }
@@ -100,6 +101,26 @@ pub(crate) fn trust_version_of(state: &JournalState) -> TrustVersion {
     };
     let of_base = links.iter().filter(|(_, link)| link.base == base.head);
     of_base.map(|(version, _)| *version).max().unwrap_or(base.version)
+}
+
+/// The trust file that an agent was started with here, as its journal remembers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartedTrust {
+    /// The version of the file.
+    pub version: TrustVersion,
+    /// Its head.
+    pub head: TrustHash,
+    /// The newest version since: a file replaces the signers only with a higher one.
+    pub newest: TrustVersion,
+}
+
+/// The trust file that an agent was started with; none if no agent was started with one.
+pub fn started_trust(state: &JournalState) -> Result<Option<StartedTrust>, AuthorityError> {
+    let chain = Chain::read(state)?;
+    Ok(chain.base().map(|Base { version, head }| {
+        let newest = chain.newest().unwrap_or(version);
+        StartedTrust { version, head, newest }
+    }))
 }
 
 impl Chain {

@@ -34,7 +34,8 @@ impl Key {
     }
 
     fn signer(&self, name: &str, role: Role) -> Signer {
-        let (name, key) = (name.parse().unwrap(), self.public());
+        let name = name.parse().unwrap();
+        let key = self.public();
         Signer { name, role, key, validity: Validity::ALWAYS, sk: SkPolicy::Presence }
     }
 
@@ -84,13 +85,15 @@ fn rotation(trust: &TrustedSigners, by: sign::RotationAuthority, signers: Vec<Si
         previous: trust.head(),
         signers,
         clock: ClockChange::Keep,
+        approve: None,
         window: Window::new(NOW.minus(60), NOW.plus(3_600)).unwrap(),
         reason: "yearly change".to_owned(),
     }
 }
 
 fn sealed(rotation: &Rotation, keys: &[Key]) -> Vec<u8> {
-    let (bytes, namespace) = (rotation.to_bytes().unwrap(), rotation.authority.namespace());
+    let bytes = rotation.to_bytes().unwrap();
+    let namespace = rotation.authority.namespace();
     let armours: Vec<String> = keys.iter().map(|key| key.sign(namespace, &bytes)).collect();
     let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
     Envelope::seal(&bytes, &armours).unwrap().into_bytes()
@@ -122,7 +125,8 @@ fn apply_all(state: &mut JournalState, records: &[Record]) {
 
 /// A state with one accepted rotation, and the trust file it follows.
 fn rotated() -> (tempfile::NamedTempFile, JournalState, Accepted) {
-    let (file, mut state) = (installed(1, &[alice(), vault()]), JournalState::default());
+    let file = installed(1, &[alice(), vault()]);
+    let mut state = JournalState::default();
     let authority = load(&file, &state).unwrap();
     apply_all(&mut state, authority.owed());
     let accepted = accept(&authority, &to_bob(authority.trust().unwrap())).unwrap();
@@ -366,6 +370,7 @@ fn t10_a_signed_clock_change_is_durable_with_its_rotation_and_holds_once() {
     let reading = ClockReading { now: poisoned, mark: poisoned, doubt };
     let change = Rotation {
         clock: ClockChange::Set { from: poisoned, to: NOW },
+        approve: None,
         window: Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap(),
         ..rotation(
             authority.trust().unwrap(),
@@ -417,7 +422,8 @@ fn v21_an_approval_of_an_act_changes_no_signers() {
 fn the_audit_tells_a_rotation_from_the_bytes_that_were_signed() {
     let (_, _, accepted) = rotated();
     let stamp = Stamp { machine: "m".to_owned(), new_epoch: "e".to_owned() };
-    let (disk, now) = (SimulatedDisk::default(), Timestamp::UNIX_EPOCH);
+    let disk = SimulatedDisk::default();
+    let now = Timestamp::UNIX_EPOCH;
     let mut journal = Journal::open(disk.clone(), stamp, JournalLimits::default(), now).unwrap();
     journal.append(Record::Kept(accepted.record), now).unwrap();
     let mut entries = Vec::new();
@@ -430,4 +436,64 @@ fn the_audit_tells_a_rotation_from_the_bytes_that_were_signed() {
         entry.signed_by.iter().map(|by| (by.name.as_str(), by.key.clone())).collect();
     let fingerprint = |seed| key(seed).public().fingerprint().to_string();
     assert_eq!(signed, [("", fingerprint(10)), ("bob", fingerprint(30))]);
+}
+
+/// Rules as root's file has them.
+fn rules(text: &str) -> ApprovalRules {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn z08_root_s_file_raises_what_an_act_takes_and_lowers_nothing() {
+    let two = rules(r#"[{"op": "destroy", "signers": 2}]"#);
+    let file = installed(1, &[alice(), bob(), vault()]);
+    let mut state = JournalState::default();
+    let raised = load(&file, &state).unwrap().with_rules(&two);
+    assert_eq!(raised.rules(), two);
+    apply_all(&mut state, raised.owed());
+    // Taken out of the file, or lower in it: what was in force stays, and at rest nothing is owed.
+    for lower in ["[]", r#"[{"op": "destroy", "signers": 1}]"#] {
+        let after = load(&file, &state).unwrap().with_rules(&rules(lower));
+        assert_eq!(after.rules(), two, "{lower}");
+        assert!(after.owed().is_empty(), "{:?}", after.owed());
+    }
+    let three = rules(r#"[{"op": "destroy", "signers": 3}]"#);
+    let more = load(&file, &state).unwrap().with_rules(&three);
+    assert_eq!(more.rules(), three);
+    assert_eq!(more.owed().len(), 1);
+}
+
+#[test]
+fn z08_less_is_taken_after_a_rotation_that_says_so_signed_by_as_many_as_before() {
+    let two = rules(r#"[{"op": "destroy", "signers": 2}]"#);
+    let nothing = ApprovalRules::default();
+    let file = installed(1, &[alice(), bob(), vault()]);
+    let mut state = JournalState::default();
+    let authority = load(&file, &state).unwrap().with_rules(&two);
+    apply_all(&mut state, authority.owed());
+    let authority = load(&file, &state).unwrap().with_rules(&nothing);
+    let trust = authority.trust().unwrap().clone();
+    let mut change =
+        rotation(&trust, sign::RotationAuthority::Planned, trust.signers().cloned().collect());
+    let silent = change.clone();
+    change.approve = Some(nothing.clone());
+    let alone = accept(&authority, &sealed(&change, &[key(10)])).unwrap_err();
+    assert_eq!(alone.reason, ReasonCode::PendingSignature);
+    // A rotation that says nothing of it lowers nothing.
+    let kept = accept(&authority, &sealed(&silent, &[key(10), key(30)])).unwrap();
+    assert_eq!(kept.authority.rules(), two);
+    let lowered = accept(&authority, &sealed(&change, &[key(10), key(30)])).unwrap();
+    assert_eq!(lowered.authority.rules(), nothing);
+    apply(&mut state, &lowered.record);
+    // A crash before the second record, and then with it: the next start knows the same.
+    let mut crashed = state.clone();
+    let after = load(&file, &crashed).unwrap().with_rules(&nothing);
+    assert_eq!(after.rules(), nothing);
+    apply_all(&mut crashed, after.owed());
+    assert_eq!(load(&file, &crashed).unwrap().with_rules(&nothing).rules(), nothing);
+    apply_all(&mut state, lowered.rules.as_slice());
+    let after = load(&file, &state).unwrap().with_rules(&nothing);
+    assert_eq!(after.rules(), nothing);
+    // Root may raise it again, and then it takes two again.
+    assert_eq!(load(&file, &state).unwrap().with_rules(&two).rules(), two);
 }

@@ -235,6 +235,7 @@ fn expected(section: Option<&str>, key: &str) -> Option<(&'static str, &'static 
         (Some("desired"), "hub") => {
             ("a table with an address", "{ url = \"https://hub.example:8443\" }")
         }
+        (Some("desired"), "fresh_within") => ("a time in quotes", "\"7d\""),
         (Some("desired.hub"), "url") => ("an address in quotes", "\"https://hub.example:8443\""),
         (Some("desired.hub"), "ca_file") => {
             ("the path of a file in quotes", "\"/etc/evenkeel/hub-ca.pem\"")
@@ -245,7 +246,7 @@ fn expected(section: Option<&str>, key: &str) -> Option<(&'static str, &'static 
         (Some("desired.hub"), "fingerprint") => {
             ("a SHA-256 fingerprint in quotes, or a list of them", "\"9F:86:D0:81:…\"")
         }
-        (Some("policy"), "desired_signed") => ("true or false", "true"),
+        (Some("policy"), "desired_signed" | "desired_without_base") => ("true or false", "true"),
         (Some("policy"), "anchor") => ("\"optional\" or \"required\"", "\"required\""),
         (Some("state"), "dir") => ("the path of a directory in quotes", "\"/var/lib/evenkeel\""),
         (Some("trust"), "file") => ("the path of a file in quotes", "\"/etc/evenkeel/trust.toml\""),

@@ -37,6 +37,24 @@ fn an_interval_is_written_as_people_write_times() {
 }
 
 #[test]
+fn z24_how_old_an_authors_last_word_may_be_is_roots_to_say_and_off_by_default() {
+    let of = |more: &str| {
+        read(&format!("[desired]\nhub = {{ url = \"https://hub.example:8443\" }}\n{more}\n"))
+            .map(|config| config.desired.fresh_within_s)
+    };
+    assert_eq!(of("").unwrap(), None);
+    assert_eq!(of("fresh_within = \"7d\"").unwrap(), Some(7 * 86_400));
+    assert_eq!(of("fresh_within = 3600").unwrap(), Some(3_600));
+    for text in ["\"59m\"", "\"367d\"", "\"soon\"", "true", "-1"] {
+        let error = of(&format!("fresh_within = {text}")).unwrap_err();
+        let told = told(&error);
+        assert!(told.contains("fresh_within"), "{text}: {told}");
+    }
+    let error = read("[desired]\nfresh_within = \"7d\"\n").unwrap_err();
+    assert!(told(&error).contains("there is none"), "{}", told(&error));
+}
+
+#[test]
 fn all_mistakes_are_told_at_once_each_with_its_place() {
     let text = "intervall = 5\nurl = \"x\"\n[pve]\nnode = 7\ntoken = \"x\"\n[policy]\npending_items = 0\n[metrcs]\n";
     let error = read(text).unwrap_err();

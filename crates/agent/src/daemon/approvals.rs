@@ -17,23 +17,33 @@ use super::AgentLoop;
 use super::protocol::{PendingView, Refused, RefusedCode, SocketAnswer};
 use crate::engine::{
     Engine, EngineError, Fatal, KeptItem, RequestError, RequestTaken, Submitted, WithdrawError,
-    waiting,
+    signatures_of, waiting,
 };
 use crate::find_guest::FindGuestError;
 use crate::journal::JournalState;
 
 /// Everything that waits for a signature by a journal, oldest first.
 pub fn pending_views(state: &JournalState) -> Vec<PendingView> {
-    views(waiting(state))
+    let signed = |id| {
+        let envelope = signatures_of(state, id)?;
+        Some(String::from_utf8_lossy(&envelope).into_owned())
+    };
+    views(waiting(state), signed)
 }
 
-fn views(items: BTreeMap<PendingId, (PendingItem, KeptItem)>) -> Vec<PendingView> {
+fn views(
+    items: BTreeMap<PendingId, (PendingItem, KeptItem)>,
+    signed: impl Fn(PendingId) -> Option<String>,
+) -> Vec<PendingView> {
     let mut items: Vec<_> = items
         .into_iter()
         .map(|(id, (item, waiting))| {
             let envelope = String::from_utf8_lossy(&waiting.envelope.0).into_owned();
             let replaces = waiting.replaces;
-            let view = PendingView { id, from: waiting.from, envelope, replaces };
+            let signed = signed(id);
+            let requester = waiting.requester;
+            let view =
+                PendingView { id, from: waiting.from, envelope, replaces, signed, requester };
             (item.raised_at, view)
         })
         .collect();
@@ -47,6 +57,7 @@ pub async fn request(
     op: ActionKind,
     guest: &GuestName,
     params: BTreeMap<String, String>,
+    requester: Option<String>,
 ) -> Result<Result<SocketAnswer, OperationId>, Fatal> {
     let guest = match engine.find_guest(guest).await {
         Ok(guest) => guest,
@@ -56,7 +67,7 @@ pub async fn request(
     let asked = if op.runs_when_asked() {
         engine.ask(op, guest, params).await.map(Err)
     } else {
-        let raised = engine.request(op, guest, params).await;
+        let raised = engine.request_as(op, guest, params, requester).await;
         raised.map(|id| Ok(SocketAnswer::Raised { id, guest }))
     };
     Ok(match asked {
@@ -111,9 +122,10 @@ impl AgentLoop {
         op: ActionKind,
         guest: GuestName,
         params: BTreeMap<String, String>,
+        requester: Option<String>,
         to: oneshot::Sender<SocketAnswer>,
     ) {
-        let requesting = self.engine.requesting(op, guest, params);
+        let requesting = self.engine.requesting(op, guest, params, requester);
         let answering =
             async move { ReadyAnswer { to, what: ReadyWhat::Request(requesting.await) } };
         self.answering.push(answering.boxed());
@@ -161,7 +173,11 @@ impl AgentLoop {
         match &submitted {
             Submitted::Rotated(version) => self.metrics.trust(Some(*version)),
             Submitted::Acknowledged(_) => self.show_hub().await,
-            Submitted::Accepted(_) | Submitted::Replay { .. } | Submitted::Refused(_) => {}
+            Submitted::Accepted(_)
+            | Submitted::Replay { .. }
+            | Submitted::Collected(_)
+            | Submitted::Denied(_)
+            | Submitted::Refused(_) => {}
         }
         let told = match taken(submitted) {
             Err(op) => {
@@ -209,6 +225,15 @@ pub fn taken(submitted: Submitted) -> Result<SocketAnswer, OperationId> {
         Submitted::Acknowledged(epoch) => SocketAnswer::Done {
             message: format!("the rollback is acknowledged; this journal is at epoch {epoch} now"),
         },
+        Submitted::Collected(missing) => {
+            let hint =
+                "another operational key signs the same: `evenkeel approve PENDING --key KEY`";
+            let message = format!("kept, and more must sign: {}", missing.detail);
+            SocketAnswer::Refused(Refused::new(RefusedCode::Gate(missing.reason), message, hint))
+        }
+        Submitted::Denied(id) => {
+            SocketAnswer::Done { message: format!("denied: {id} waits no longer") }
+        }
         Submitted::Refused(refusal) => SocketAnswer::Refused(refused(&refusal)),
     })
 }

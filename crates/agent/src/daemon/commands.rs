@@ -61,8 +61,8 @@ impl AgentLoop {
                 self.withdraw(id, note, answer);
                 return Ok(ControlFlow::Continue(()));
             }
-            SocketRequest::Request { op, guest, params } => {
-                self.take_request(op, guest, params, answer);
+            SocketRequest::Request { op, guest, params, requester } => {
+                self.take_request(op, guest, params, requester, answer);
                 return Ok(ControlFlow::Continue(()));
             }
             // The socket answers them from the shared status and the journal, so that they never wait for the loop.
@@ -296,7 +296,8 @@ impl AgentLoop {
         // Begun anew even for the same path: the directory itself may have been replaced.
         inputs.watch(self.declared.directory());
         // The parts that are fixed are compared with what is in force, not with what was read last.
-        let (interval, desired) = (new.interval, new.desired);
+        let interval = new.interval;
+        let desired = new.desired;
         self.config.interval = interval;
         // A hub is dialled, or no longer dialled, from the next start on.
         if desired.hub == self.config.desired.hub {

@@ -127,7 +127,8 @@ impl DeclaredFiles {
         let (mut reading, patience) = if let Some(late) = self.late.take() {
             (late, Duration::ZERO)
         } else {
-            let (directory, told) = (directory.clone(), Arc::clone(&self.passed_over));
+            let directory = directory.clone();
+            let told = Arc::clone(&self.passed_over);
             (off_loop(move || desired_of(&directory, &told)), READ_DEADLINE)
         };
         match tokio::time::timeout(patience, &mut reading).await {
@@ -224,7 +225,8 @@ mod tests {
     fn directory(text: &str) -> (tempfile::TempDir, DesiredConfig) {
         let directory = tempfile::tempdir().unwrap();
         fs_err::write(directory.path().join("web.toml"), text).unwrap();
-        let config = DesiredConfig { dir: Some(directory.path().to_owned()), hub: None };
+        let config =
+            DesiredConfig { dir: Some(directory.path().to_owned()), ..DesiredConfig::default() };
         (directory, config)
     }
 

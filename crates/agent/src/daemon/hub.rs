@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use evenkeel_core::desired::Desired;
-use evenkeel_core::fleet::{DocumentFloor, InstanceId};
+use evenkeel_core::fleet::{DocumentFloor, InstanceId, stale_word};
 use secrecy::SecretString;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::AgentLoop;
 use super::inputs::LoopInputs;
-use super::status::HubStatus;
+use super::status::{AuthorWordStatus, HubStatus};
 use crate::config::AgentConfig;
 use crate::engine::{AnchorState, Fatal};
 use crate::hub_link::config::{HubConfigError, HubUrl};
@@ -21,7 +21,8 @@ use crate::hub_link::history::{HistorySource, ToldHistory};
 use crate::hub_link::http::HubHttp;
 use crate::hub_link::picture::{DocumentPlaces, HostPicture, found_by};
 use crate::hub_link::{
-    DeskNews, DeskRequest, HubDesired, HubDesk, HubLink, LinkIdentity, LinkView, memory,
+    DeskNews, DeskRequest, DocumentReader, HubDesired, HubDesk, HubLink, LinkIdentity, LinkView,
+    memory,
 };
 use crate::journal::{DiskFailure, ReadOnlyDirectory};
 use crate::preview::Preview;
@@ -53,7 +54,9 @@ pub(super) struct ConfiguredHub {
 /// Reads how the hub is dialled. What makes no sense stops the start; a credential that is not there does not.
 pub(super) fn prepare(config: &AgentConfig) -> Result<Option<ConfiguredHub>, HubConfigError> {
     let Some(hub) = &config.desired.hub else { return Ok(None) };
-    let (url, trust, credential) = (hub.address()?, hub.trust()?, hub.credential());
+    let url = hub.address()?;
+    let trust = hub.trust()?;
+    let credential = hub.credential();
     Ok(Some(ConfiguredHub { url, trust, credential }))
 }
 
@@ -80,7 +83,8 @@ impl AgentLoop {
             self.declared.unusable(why, now);
         }
         let floor = self.engine.floor().await?;
-        let (view, shown) = (LinkView::default(), url.clone());
+        let view = LinkView::default();
+        let shown = url.clone();
         let mut side = HubSide { desk, url, floor: floor.clone(), view, no_link: None, places };
         let link = match (credential, floor) {
             (Ok(credential), Some(floor)) => {
@@ -140,6 +144,7 @@ impl AgentLoop {
             journal: self.engine.journal().clone(),
             ambient: Arc::clone(&self.ambient),
             desk,
+            reader: DocumentReader::beside(),
             picture,
             view,
             anchor: bench.anchor.clone(),
@@ -176,15 +181,18 @@ impl AgentLoop {
     pub(super) async fn hub_status(&self) -> Option<HubStatus> {
         let HubSide { url, floor, view, no_link, .. } = self.hub.as_ref()?;
         let health = view.health();
-        let signer = floor.as_ref().and_then(|floor| floor.signer.clone());
+        let document = floor.as_ref().and_then(DocumentFloor::in_effect);
+        let signer = document.and_then(|document| document.signer.clone());
         let signer_is_trusted = match &signer {
             Some(name) => self.engine.author_is_trusted(name).await,
             None => false,
         };
         let epoch = self.engine.journal().read(|state, _| memory::epoch(state)).await.ok();
+        let (word, now) = self.engine.author_word().await.ok()?;
+        let within = self.config.desired.fresh_within_s;
         Some(HubStatus {
             url: url.to_string(),
-            generation: floor.as_ref().map_or(0, |floor| floor.generation.0),
+            generation: document.map_or(0, |document| document.generation.0),
             signer: signer.map(|name| name.to_string()),
             signer_is_trusted,
             heard: health.heard,
@@ -193,6 +201,8 @@ impl AgentLoop {
                 .refused
                 .map(|refused| format!("generation {}: {}", refused.generation, refused.why)),
             journal_rollback: epoch.is_some_and(|epoch| epoch.rollback.is_some()),
+            stale: within.and_then(|within| stale_word(word.as_ref(), within, now)),
+            author_word: word.as_ref().and_then(AuthorWordStatus::of),
         })
     }
 }
@@ -212,7 +222,8 @@ impl AgentLoop {
 impl super::SharedStatus {
     /// How the host stands, as a hub is told.
     fn picture(&self) -> HostPicture {
-        let (agent, declared) = (self.agent().clone(), self.declared_guests());
+        let agent = self.agent().clone();
+        let declared = self.declared_guests();
         let frozen = self.frozen_since();
         HostPicture::of(&agent, &declared, frozen, &self.report_facts())
     }

@@ -33,7 +33,8 @@ pub(super) fn progress(progress: &Progress) {
 fn ended(report: &OpReport) {
     let OpReport { op, guest, kind, reasons, end, upid, started: _ } = report;
     let upid = upid.as_ref().map(tracing::field::display);
-    let (what, words) = (reasons.join(", "), end.words());
+    let what = reasons.join(", ");
+    let words = end.words();
     match end {
         OpEnd::Succeeded { warning: None } => {
             tracing::info!(%op, %guest, upid, %kind, what, "done");
@@ -60,7 +61,9 @@ fn ended(report: &OpReport) {
 
 /// An operation that was in flight at the start, or unknown, was closed.
 pub(super) fn settled(operation: &Operation) {
-    let (op, guest, kind) = (operation.id, operation.intent.guest, operation.intent.kind);
+    let op = operation.id;
+    let guest = operation.intent.guest;
+    let kind = operation.intent.kind;
     let upid = operation.task.as_ref().map(tracing::field::display);
     match &operation.state {
         OpState::Succeeded { .. } => {

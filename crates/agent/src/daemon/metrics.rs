@@ -57,6 +57,7 @@ pub(super) struct Metrics {
     desired_last_good: Gauge,
     hub_generation: Gauge,
     hub_heard: Gauge,
+    hub_word: Gauge,
     configuration_valid: Gauge,
     frozen: Gauge,
     trust_version: Gauge,
@@ -98,6 +99,7 @@ impl Metrics {
             desired_last_good: Gauge::default(),
             hub_generation: Gauge::default(),
             hub_heard: Gauge::default(),
+            hub_word: Gauge::default(),
             configuration_valid: Gauge::default(),
             frozen: Gauge::default(),
             trust_version: Gauge::default(),
@@ -193,6 +195,11 @@ impl Metrics {
             "When the hub last answered; 0 if it never did since the agent started",
             self.hub_heard.clone(),
         );
+        registry.register(
+            "evenkeel_hub_author_word_timestamp_seconds",
+            "When the last document was signed that this host took with an author's signature; 0 if it never took one",
+            self.hub_word.clone(),
+        );
         let valid = "1 if the configuration file can be used, 0 while the one before holds";
         registry.register("evenkeel_configuration_valid", valid, self.configuration_valid.clone());
         let frozen = "1 while an operator has frozen this host, else 0";
@@ -241,6 +248,7 @@ impl Metrics {
     pub(super) fn hub(&self, hub: &HubStatus) {
         self.hub_generation.set(i64::try_from(hub.generation).unwrap_or(i64::MAX));
         self.hub_heard.set(hub.heard.map_or(0, Timestamp::as_second));
+        self.hub_word.set(hub.author_word.as_ref().map_or(0, |word| word.signed_at.as_second()));
     }
 
     /// The desired files were read.

@@ -182,7 +182,8 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         let listening = TcpListener::bind(address).await;
         let listener = listening.map_err(|source| DaemonError::Metrics { address, source })?;
         tracing::info!(address = ?listener.local_addr().ok(), "metrics");
-        let (metrics, shared_status) = (Arc::clone(&metrics), shared_status.clone());
+        let metrics = Arc::clone(&metrics);
+        let shared_status = shared_status.clone();
         tasks.spawn(scrape::serve(listener, ScrapeService { metrics, shared_status, token }));
     }
     if let Some(files) = setup.cluster_files.clone() {
@@ -277,7 +278,9 @@ impl AgentLoop {
         log_viewers: LogViewers,
     ) -> Result<Self, DaemonError> {
         let Setup { config, config_path, state, exchange, node, owner, seal_key, .. } = setup;
-        let (ambient, cluster_files, version) = (setup.ambient, setup.cluster_files, setup.version);
+        let ambient = setup.ambient;
+        let cluster_files = setup.cluster_files;
+        let version = setup.version;
         let approvals =
             ApprovalContext::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
         metrics.trust(approvals.authority.read().await.version());
@@ -396,7 +399,9 @@ impl AgentLoop {
             () = inputs.stop() => tracing::warn!("stopped at once"),
         }
         for operation in self.engine.in_flight().await? {
-            let (op, guest, kind) = (operation.id, operation.intent.guest, operation.intent.kind);
+            let op = operation.id;
+            let guest = operation.intent.guest;
+            let kind = operation.intent.kind;
             let task = operation.task.as_ref().map(Upid::as_str);
             tracing::warn!(%op, %guest, %kind, task, "still in flight; the next start takes it up");
         }

@@ -106,7 +106,8 @@ impl AgentLoop {
             (FilesNews::Broken, None) | (FilesNews::Nothing, _) => {}
         }
         let directory = self.declared.directory().map(|path| path.display().to_string());
-        let (since, trouble) = (self.declared.since(), self.declared.trouble().cloned());
+        let since = self.declared.since();
+        let trouble = self.declared.trouble().cloned();
         self.metrics.desired(trouble.is_none(), guests, self.declared.last_good());
         let hub = self.hub_status().await;
         if let Some(hub) = &hub {
@@ -134,7 +135,8 @@ impl AgentLoop {
         let scope = preview.scope.clone();
         // Chosen guests bring the next pass over all of them neither nearer nor farther.
         if scope == PassScope::Whole {
-            let (now, random) = (Instant::now(), self.ambient.random());
+            let now = Instant::now();
+            let random = self.ambient.random();
             self.schedule.succeeded(now, random);
         }
         self.show_found(desired, &preview);
@@ -152,7 +154,8 @@ impl AgentLoop {
     }
 
     fn could_not_look(&mut self, why: &str) {
-        let (now, random) = (Instant::now(), self.ambient.random());
+        let now = Instant::now();
+        let random = self.ambient.random();
         self.schedule.failed(now, random);
         self.metrics.reconciled(Reconciled::Failed, 0);
         self.note_node_trouble(why);
@@ -172,7 +175,8 @@ impl AgentLoop {
 
     /// Nothing is declared, and the node answered or did not.
     pub(super) fn rested(&mut self, answered: Result<(), Error>) {
-        let (now, random) = (Instant::now(), self.ambient.random());
+        let now = Instant::now();
+        let random = self.ambient.random();
         match answered {
             Ok(()) => {
                 self.schedule.succeeded(now, random);

@@ -88,6 +88,9 @@ pub enum SocketRequest {
         /// With which parameters; what is left out is filled in from the guest.
         #[serde(default)]
         params: BTreeMap<String, String>,
+        /// The signer who asks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requester: Option<String>,
     },
     /// Something that was asked for shall no longer wait.
     Withdraw {
@@ -167,6 +170,12 @@ pub struct PendingView {
     /// The item it was raised in the place of, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<ReplacedItem>,
+    /// The signatures that are there, as an envelope; fewer than the act takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed: Option<String>,
+    /// The signer who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<String>,
 }
 
 /// Why something is not done.
@@ -274,6 +283,7 @@ mod tests {
                 op: ActionKind::Destroy,
                 guest: "lxc/101".parse().unwrap(),
                 params: [("purge".to_owned(), "0".to_owned())].into(),
+                requester: Some("alice".to_owned()),
             },
             SocketRequest::Withdraw {
                 id: "5".repeat(64).parse().unwrap(),

@@ -47,7 +47,9 @@ pub(super) struct SharedStatus {
 impl SharedStatus {
     pub(super) fn new(agent: AgentStatus, state: StateDir, journal: JournalHandle) -> Self {
         let agent = Arc::new(Mutex::new(agent));
-        let (candidates, report_facts, storages) = (Arc::default(), Arc::default(), Arc::default());
+        let candidates = Arc::default();
+        let report_facts = Arc::default();
+        let storages = Arc::default();
         Self { agent, candidates, report_facts, state, journal, storages }
     }
 

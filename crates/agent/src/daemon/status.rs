@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::fleet::AuthorWord;
 use evenkeel_core::id::{GuestId, HostId, NodeName, OperationId, VmId};
 use evenkeel_core::operation::{Operation, Upid};
 use evenkeel_core::reason::ReasonCode;
@@ -192,6 +193,38 @@ pub struct HubStatus {
     pub refused: Option<String>,
     /// Whether the journal was rolled back and nobody acknowledged it: everything destructive is off.
     pub journal_rollback: bool,
+    /// The last document that an author signed and this host took; none before the first.
+    #[serde(default)]
+    pub author_word: Option<AuthorWordStatus>,
+    /// That it is older than root's `fresh_within`; none if it is not, or if root set no such time. Nothing is held by it.
+    #[serde(default)]
+    pub stale: Option<String>,
+}
+
+/// The last document that an author signed and this host took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuthorWordStatus {
+    /// Its number.
+    pub generation: u64,
+    /// Who signed it.
+    pub signer: String,
+    /// When it was signed, as it says itself.
+    pub signed_at: Timestamp,
+    /// When this host took it.
+    pub taken_at: Timestamp,
+}
+
+impl AuthorWordStatus {
+    /// It as moments that people read; none if they lie beyond any calendar.
+    pub fn of(word: &AuthorWord) -> Option<Self> {
+        let AuthorWord { generation, signer, signed_at, taken_at } = word;
+        Some(Self {
+            generation: generation.0,
+            signer: signer.clone(),
+            signed_at: moment(*signed_at)?,
+            taken_at: moment(*taken_at)?,
+        })
+    }
 }
 
 /// One pass.

@@ -83,7 +83,8 @@ mod tests {
     #[tokio::test]
     async fn directories_below_are_watched_also_those_made_later() {
         let directory = tempfile::tempdir().unwrap();
-        let (below, git) = (directory.path().join("below"), directory.path().join(".git"));
+        let below = directory.path().join("below");
+        let git = directory.path().join(".git");
         fs_err::create_dir(&below).unwrap();
         fs_err::create_dir(&git).unwrap();
         let watch = Watch::begin(Some(directory.path()));

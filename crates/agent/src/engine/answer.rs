@@ -67,10 +67,10 @@ pub(super) async fn follow(
             if let Some((operation, _)) = load(context, op).await? {
                 context.tell(Progress::Task { op, guest: operation.intent.guest, upid });
             }
-            Ok(settled(settle_seen(context, op, sent, Settler::Lane, Some(first)).await?))
+            Ok(settled(settle_seen(context, op, Some(sent), Settler::Lane, Some(first)).await?))
         }
         Ok(Taken::Done) if hides_task(context, op).await? => {
-            Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
+            Ok(settled(settle(context, op, Some(Instant::now()), Settler::Lane).await?))
         }
         Ok(Taken::Done) => read_back(context, op).await,
         Err(Error::Unknown { why: Unknown::WorkerLost { .. }, .. }) => {
@@ -78,7 +78,7 @@ pub(super) async fn follow(
         }
         Err(Error::Unknown { .. }) => {
             sometimes!("the answer to an act was lost");
-            Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
+            Ok(settled(settle(context, op, None, Settler::Lane).await?))
         }
         Err(error @ Error::NotSent { .. }) => {
             sometimes!("`started` is on disk and the act did not leave");
@@ -101,7 +101,7 @@ pub(super) async fn follow(
 /// operator signed never is.
 async fn follow_lost_worker(context: &EngineContext, op: OperationId) -> Result<Answered, Fatal> {
     sometimes!("a worker was lost and its task is looked for");
-    let found = settle(context, op, Instant::now(), Settler::Lane).await?;
+    let found = settle(context, op, Some(Instant::now()), Settler::Lane).await?;
     let left_nothing = found.as_ref().is_some_and(|found| found.left_nothing);
     let answered = settled(found);
     let may_pass = left_nothing.then_some(RetryCause::WorkerLost).or(answered.may_pass);
@@ -115,7 +115,7 @@ async fn hides_task(context: &EngineContext, op: OperationId) -> Result<bool, Fa
 }
 
 fn settled(settled: Option<Settled>) -> Answered {
-    let Some(Settled { operation, may_pass, left_nothing: _, warning, look }) = settled else {
+    let Some(Settled { operation, may_pass, warning, look, .. }) = settled else {
         // Closed and already forgotten: somebody resolved it by hand meanwhile.
         return Answered::ended(OpEnd::Failed { why: "an operator closed it".to_owned() });
     };
@@ -137,7 +137,7 @@ async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered,
     let Some((operation, _)) = load(context, op).await? else {
         return Ok(settled(None));
     };
-    let mut reader = EvidenceReader::new(SettleClock::new(&operation, Instant::now()));
+    let mut reader = EvidenceReader::new(SettleClock::new(&operation, Some(Instant::now())));
     loop {
         let Some((operation, details)) = load(context, op).await? else {
             return Ok(settled(None));
@@ -176,12 +176,12 @@ async fn close_refused(
     let Some((operation, details)) = load(context, op).await? else {
         return Ok(settled(None));
     };
-    let mut reader = EvidenceReader::new(SettleClock::new(&operation, Instant::now()));
+    let mut reader = EvidenceReader::new(SettleClock::new(&operation, Some(Instant::now())));
     let why = refusal.to_string();
     let found = reader.postcondition(context, &operation, &details).await;
     match judge_answer(operation.intent.kind, AnswerKind::Refused, found) {
         AnswerVerdict::AskNumber => {
-            Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
+            Ok(settled(settle(context, op, Some(Instant::now()), Settler::Lane).await?))
         }
         AnswerVerdict::Done => {
             let warning = is_worth_a_word(&refusal.class)

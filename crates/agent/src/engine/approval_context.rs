@@ -83,7 +83,7 @@ impl ApprovalContext {
         let host = HostBinding { id, key: key.public().fingerprint() };
         let trust = config.trust.path();
         let loaded = journal.read(move |state, _| Authority::load(Some(&trust), host, state));
-        let authority = loaded.await??;
+        let authority = loaded.await??.with_rules(&config.policy.approve);
         for record in authority.owed() {
             journal.append(record.clone()).await?;
         }

@@ -9,21 +9,24 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::{ActionKind, FilledFrom};
+use evenkeel_core::actual::Guest;
 use evenkeel_core::approval::{RaisedBy, approved_item, requested_item, saves_first};
 use evenkeel_core::final_backup::BackupContext;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::LaneRefusal;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::selection::GuestName;
+use evenkeel_core::shown_text;
 use evenkeel_core::sign::{
-    Act, ApprovalDecision, Envelope, Expected, FoundGuest, HostBinding, Namespace, OpResult,
-    PayloadHash, PendingId, PendingItem, RotationAuthority, Statement, TrustVersion, authorise,
-    statement_of,
+    Act, ApprovalDemand, Collected, Envelope, Expected, FoundGuest, HostBinding, JudgedBy,
+    Namespace, OpResult, PayloadHash, PendingId, PendingItem, RotationAuthority, Statement,
+    TrustVersion, TrustedSigners, collect, statement_of,
 };
 use futures_util::future::{BoxFuture, FutureExt as _};
 use serde_json::json;
 
 use super::approval_context::ApprovalContext;
+use super::collected;
 use super::error::{EngineError, Fatal};
 use super::gate::Order;
 use super::gate::approved::ApprovedOrder;
@@ -52,6 +55,10 @@ pub enum Submitted {
     Rotated(TrustVersion),
     /// A rollback of the journal is known; this is the epoch that begins.
     Acknowledged(u64),
+    /// Its signatures hold and are kept; more must come, and this says how many and whose are there.
+    Collected(Refusal),
+    /// The item ended by an operator's no.
+    Denied(PendingId),
     /// No.
     Refused(Refusal),
 }
@@ -117,6 +124,15 @@ impl Engine {
                 // Boxed, as what follows: it is rare, and every approval would carry it along.
                 return Box::pin(self.rotate(origin, approvals, bytes)).await;
             }
+            if namespace == Namespace::Deny {
+                let context = self.context.clone();
+                let denying = collected::deny(&context, &approvals, &envelope);
+                let submitted = Box::pin(self.drive_lanes_until(denying)).await?;
+                if let Submitted::Refused(refusal) = &submitted {
+                    self.note(origin, bytes, refusal).await?;
+                }
+                return Ok(submitted);
+            }
             if namespace == Namespace::Acknowledge {
                 let submitted = Box::pin(self.acknowledge(&approvals, &envelope)).await?;
                 if let Submitted::Refused(refusal) = &submitted {
@@ -133,7 +149,8 @@ impl Engine {
             }
             Early::Answer(other) => return Ok(other),
         };
-        let (nonce, payload) = (order.statement.nonce, order.envelope.payload_hash());
+        let nonce = order.statement.nonce;
+        let payload = order.envelope.payload_hash();
         match self.signed.get(&nonce) {
             Some((op, first)) if *first == payload => {
                 return Ok(Submitted::Replay { op: *op, result: OpResult::InFlight });
@@ -146,7 +163,8 @@ impl Engine {
             }
             None => {}
         }
-        let (op, guest) = (self.context.new_operation(), order.item.guest);
+        let op = self.context.new_operation();
+        let guest = order.item.guest;
         let (job, report) = self.job(op, Order::Approved(Box::new(order)));
         match self.queue.submit(guest.vmid, vec![job]) {
             Ok(()) => {
@@ -170,9 +188,21 @@ impl Engine {
         guest: GuestId,
         params: BTreeMap<String, String>,
     ) -> Result<PendingId, EngineError> {
+        self.request_as(op, guest, params, None).await
+    }
+
+    /// The same, asked for by a signer, whose own signature may not count.
+    pub async fn request_as(
+        &mut self,
+        op: ActionKind,
+        guest: GuestId,
+        params: BTreeMap<String, String>,
+        requester: Option<String>,
+    ) -> Result<PendingId, EngineError> {
         let approvals = self.context.approvals.clone().ok_or_else(no_signers)?;
         let context = self.context.clone();
-        self.drive_lanes_until(request(&context, &approvals, op, guest, params)).await
+        let asked = RequestedAct { op, guest, params, requester };
+        self.drive_lanes_until(request(&context, &approvals, asked)).await
     }
 
     /// Does at once what somebody asks for and needs no signature, in the guest's lane. `EngineEvent::Op` of that name
@@ -197,6 +227,7 @@ impl Engine {
         op: ActionKind,
         name: GuestName,
         params: BTreeMap<String, String>,
+        requester: Option<String>,
     ) -> BoxFuture<'static, Result<RequestTaken, RequestError>> {
         let context = self.context.clone();
         let taking = async move {
@@ -208,7 +239,8 @@ impl Engine {
             }
             let approvals =
                 context.approvals.clone().ok_or_else(|| EngineError::Refused(no_signers()))?;
-            let id = request(&context, &approvals, op, guest, params).await?;
+            let asked = RequestedAct { op, guest, params, requester };
+            let id = request(&context, &approvals, asked).await?;
             Ok(RequestTaken::Raised { id, guest })
         };
         taking.boxed()
@@ -217,7 +249,8 @@ impl Engine {
     /// Puts what was judged to make sense into its guest's lane, where it is judged again.
     pub(crate) fn run_asked(&mut self, judged: JudgedRequest) -> Result<OperationId, EngineError> {
         let JudgedRequest(order) = judged;
-        let (op, guest) = (self.context.new_operation(), order.guest);
+        let op = self.context.new_operation();
+        let guest = order.guest;
         let (job, report) = self.job(op, Order::Asked(Box::new(order)));
         match self.queue.submit(guest.vmid, vec![job]) {
             Ok(()) => {
@@ -285,29 +318,45 @@ impl Engine {
             Err(refusal) => return refused(refusal),
         };
         let nonce = statement.nonce;
-        let asked = self
-            .context
-            .journal
-            .read(move |state, _| (state.ledger().spent(&nonce), waiting(state)));
-        let (spent, items) = asked.await.map_err(Fatal::Journal)?;
+        let item = statement.item;
+        let asked = self.context.journal.read(move |state, _| {
+            let signatures = collected::signatures_of(state, item);
+            (state.ledger().spent(&nonce), waiting(state), signatures)
+        });
+        let (spent, items, kept) = asked.await.map_err(Fatal::Journal)?;
         // As if the world were what was signed: what the world is, is asked in the lane.
-        let act = as_signed(authority.host(), &statement);
+        let mut act = as_signed(authority.host(), &statement);
+        if let Some((item, kept)) = items.get(&item) {
+            act.demand = kept.demand(&authority.rules(), item, &[]);
+        }
         let limits = approvals.policy.limits();
-        match authorise(&envelope, &act, trust, &reading, &spent, limits) {
-            ApprovalDecision::Allowed(_) => {}
-            ApprovalDecision::Replay { op, result } => {
+        let by = JudgedBy { trust, clock: &reading, spent: &spent, limits };
+        let found = successor(&items, item);
+        let approved = approved_item(&statement, items);
+        let envelope = match collect(kept.as_deref(), bytes, &act, by) {
+            Collected::Enough(envelope) => envelope,
+            Collected::Kept { text, missing } => {
+                if let Err(refusal) = approved {
+                    return refused(found.unwrap_or(refusal));
+                }
+                return match collected::keep(&self.context, item, &text).await? {
+                    Ok(()) => Ok(Early::Answer(Submitted::Collected(missing))),
+                    Err(refusal) => refused(refusal),
+                };
+            }
+            Collected::Replay { op, result } => {
                 return Ok(Early::Answer(Submitted::Replay { op, result }));
             }
-            ApprovalDecision::Refused(refusal) => return refused(refusal),
-        }
-        let successor = successor(&items, statement.item);
-        match approved_item(&statement, items) {
-            Ok((item, KeptItem { anchor: mark, .. })) => {
-                let (approvals, id) = (approvals.clone(), statement.item);
-                let order = ApprovedOrder { approvals, envelope, statement, id, item, mark };
+            Collected::Refused(refusal) => return refused(refusal),
+        };
+        match approved {
+            Ok((item, kept)) => {
+                let approvals = approvals.clone();
+                let id = statement.item;
+                let order = ApprovedOrder { approvals, envelope, statement, id, item, kept };
                 Ok(Early::Order(Box::new(order)))
             }
-            Err(refusal) => refused(successor.unwrap_or(refusal)),
+            Err(refusal) => refused(found.unwrap_or(refusal)),
         }
     }
 }
@@ -332,7 +381,7 @@ enum Early {
     Answer(Submitted),
 }
 
-fn no_signers() -> Refusal {
+pub(super) fn no_signers() -> Refusal {
     Refusal::new(ReasonCode::UnknownSigner, "nobody is enrolled on this host")
 }
 
@@ -359,6 +408,7 @@ fn as_signed(host: &HostBinding, statement: &Statement) -> Act {
         found,
         params: statement.params.clone(),
         item: statement.item,
+        demand: ApprovalDemand::one(),
     }
 }
 
@@ -378,19 +428,65 @@ async fn rotate(
         return Ok(Submitted::Refused(error.refusal()?));
     }
     *authority = accepted.authority;
+    // What it says of the rules stands in the rotation too: a crash before this is mended at the start.
+    if let Some(record) = accepted.rules {
+        context.append_if_room(record).await?;
+    }
     Ok(Submitted::Rotated(authority.version().unwrap_or(TrustVersion(0))))
+}
+
+/// An act that somebody asks for.
+struct RequestedAct {
+    op: ActionKind,
+    guest: GuestId,
+    params: BTreeMap<String, String>,
+    requester: Option<String>,
+}
+
+/// Whether it is said who asks, where that makes a difference: a name that is no signer's would exclude nobody.
+async fn check_requester(
+    approvals: &ApprovalContext,
+    asked: &RequestedAct,
+    guest: &Guest,
+) -> Result<(), Refusal> {
+    let authority = approvals.authority.read().await;
+    let is_signer = |name: &str| {
+        let mut signers = authority.trust().into_iter().flat_map(TrustedSigners::signers);
+        signers.any(|signer| signer.name.to_string() == name)
+    };
+    match &asked.requester {
+        Some(name) if is_signer(name) => Ok(()),
+        Some(name) => {
+            let why =
+                format!("no signer of this host is called {}", shown_text::one_line(name, 64));
+            Err(Refusal::new(ReasonCode::UnknownSigner, why))
+        }
+        None => {
+            let tags = pending::tags_of(guest);
+            let tags = tags.iter().map(String::as_str);
+            let demand = authority.rules().demand(asked.op, asked.guest, tags, None);
+            if demand.requester_counts {
+                return Ok(());
+            }
+            let why =
+                "the signature of who asks for this does not count: say whose it is with --as NAME";
+            Err(Refusal::new(ReasonCode::Policy, why))
+        }
+    }
 }
 
 /// Raises an item for an act somebody asks for; if the same waits already, that is the answer.
 async fn request(
     context: &EngineContext,
     approvals: &ApprovalContext,
-    op: ActionKind,
-    id: GuestId,
-    params: BTreeMap<String, String>,
+    asked: RequestedAct,
 ) -> Result<PendingId, EngineError> {
+    let op = asked.op;
+    let id = asked.guest;
     let unproven = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
     let guest = observe_guest(&context.client, id).await.map_err(unproven)?;
+    check_requester(approvals, &asked, &guest).await?;
+    let RequestedAct { params, requester, .. } = asked;
     let around = if saves_first(&params) {
         pending::backup_context_of(context, id, &params).await?
     } else if op.row().filled_from == FilledFrom::Snapshot {
@@ -402,11 +498,15 @@ async fn request(
     let wanted = requested_item(op, &guest, &around, params)?;
     let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
     let version = pending::version(approvals).await;
-    match known.iter().find(|(_, (item, _))| wanted.is(item, version)) {
+    // One that somebody else asked for excludes somebody else.
+    let is_same = |(_, (item, kept)): &(&PendingId, &(PendingItem, KeptItem))| {
+        wanted.is(item, version) && (requester.is_none() || kept.requester == requester)
+    };
+    match known.iter().find(is_same) {
         Some((id, (item, kept))) => {
             raise_again::still_good(context, approvals, (*id, item, kept)).await
         }
-        None => pending::raise(context, approvals, &wanted, RaisedBy::Request).await,
+        None => pending::raise(context, approvals, &wanted, (RaisedBy::Request, requester)).await,
     }
 }
 
@@ -458,7 +558,8 @@ pub(super) async fn note_refusal(
     let at = context.ambient.now().to_string();
     let value =
         json!({ "op": "approval", "reason": refusal.reason, "why": refusal.detail, "at": at });
-    let (reason, asked) = (refusal.reason, key.clone());
+    let reason = refusal.reason;
+    let asked = key.clone();
     let kept = context.journal.read(move |state, _| {
         let about = state.kept(Subject::Decision).filter(|(key, _)| key.starts_with(APPROVAL));
         let known: Vec<(String, String, bool)> = about

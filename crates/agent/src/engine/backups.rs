@@ -106,7 +106,8 @@ fn no_longer_unsaved(
     let guest = actual.guests.get(&vmid).filter(|_| desired.guests.contains_key(&vmid));
     match guest.map(|guest| &guest.config) {
         Some(Ok(config)) => {
-            let (saved, mentioned) = (saved_volumes(config), config.volumes());
+            let saved = saved_volumes(config);
+            let mentioned = config.volumes();
             let stays = |volume: &String| mentioned.contains_key(volume) && !saved.contains(volume);
             volumes.into_iter().filter(|volume| !stays(volume)).collect()
         }

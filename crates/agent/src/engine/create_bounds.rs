@@ -204,7 +204,8 @@ pub(super) async fn in_lane(
     order: &PlannedOrder,
     found: Option<&Guest>,
 ) -> Result<LaneBounds, NotCleared> {
-    let (policy, declared) = (context.create_policy().cloned(), &*order.desired);
+    let policy = context.create_policy().cloned();
+    let declared = &*order.desired;
     let is_backup = matches!(source_of(declared), Some(GuestSource::Backup { .. }));
     let wanted = found.is_none() && (is_backup || wants_source(declared));
     let source = match source_of(declared).filter(|_| wanted) {
@@ -219,10 +220,10 @@ pub(super) async fn in_lane(
     let (Some(taken), Some(limits)) = (taken, &create.policy) else {
         return Ok(LaneBounds { create, source, share: None, counting: None });
     };
-    let counting = Arc::clone(&context.counting).lock_owned().await;
+    let counting = Arc::clone(&context.limits.counting).lock_owned().await;
     let own = declared.id.vmid;
     let HubKnown { makings, promised } = HubKnown::read(context).await?;
-    let mut seen = context.hub_volumes();
+    let mut seen = context.limits.hub_volumes();
     for guest in makings.guests().iter().chain([&own]) {
         seen.entry(*guest).or_default();
     }
@@ -288,7 +289,7 @@ pub(super) async fn following(
     let HubKnown { makings, promised } = HubKnown::read(context).await?;
     let own =
         [(declared.id.vmid, guest.config.as_deref().map(sizes_in).unwrap_or_default())].into();
-    let volumes = larger(&context.hub_volumes(), &own);
+    let volumes = larger(&context.limits.hub_volumes(), &own);
     let usage = CreateUsage::of(&volumes, &promised, makings.made_in_last_day(context.node_now()));
     Ok(CreateContext { policy, usage })
 }

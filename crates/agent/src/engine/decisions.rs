@@ -64,7 +64,8 @@ fn held(action: &Action) -> Option<(String, Value)> {
     if let Held::FailedBefore(_) = held {
         return None;
     }
-    let (guest, op) = (action.guest, action.step.kind());
+    let guest = action.guest;
+    let op = action.step.kind();
     // A hash of a secret could be guessed from, and the same answer to two secrets is the same answer.
     let mut params = action.step.shown_params();
     params.remove("digest");

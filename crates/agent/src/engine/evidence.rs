@@ -46,28 +46,39 @@ pub(super) struct EvidenceReader {
     /// Volumes that had to stay named and that nothing named when it was last looked.
     pub(super) unnamed: BTreeSet<VolumeId>,
     /// The time everything is reckoned by.
-    clock: SettleClock,
+    pub(super) clock: SettleClock,
 }
 
-/// How long an operation has been waited for, as a time that goes on from the moment its request left. It follows our
-/// own steady clock: a clock of the node that is set meanwhile neither cuts a wait short nor makes it last for years. After
-/// a restart nobody can say how much time has passed, so it begins anew.
+/// How long an operation has been waited for, as a time that goes on from the moment the node took its request. It follows
+/// our own steady clock: a clock of the node that is set meanwhile neither cuts a wait short nor makes it last for years.
+/// After a restart nobody can say how much time has passed, so it begins anew.
+///
+/// It stands still until the node is known to have taken the request: while all its worker processes hang, a request waits
+/// for one of them, and is carried out whenever one is free, whether or not anybody still waits for the answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SettleClock {
     sent_at: UnixSeconds,
-    since: Instant,
+    taken: Option<Instant>,
 }
 
 impl SettleClock {
-    /// For an operation whose request had left by `since`.
-    pub(super) fn new(operation: &Operation, since: Instant) -> Self {
+    /// For an operation whose request the node had taken at `taken`, as far as that is known.
+    pub(super) fn new(operation: &Operation, taken: Option<Instant>) -> Self {
         let sent_at = operation.sent().map_or(UnixSeconds(0), |(_, sent_at)| sent_at);
-        Self { sent_at, since }
+        // Whoever was told of a task was answered.
+        let answered = matches!(operation.state, OpState::TaskRunning { found: false, .. });
+        let taken = taken.or_else(|| answered.then(Instant::now));
+        Self { sent_at, taken }
+    }
+
+    /// When the node had taken the request, if that is known.
+    pub(super) fn taken(self) -> Option<Instant> {
+        self.taken
     }
 
     /// The time by it.
     pub(super) fn now(self) -> UnixSeconds {
-        self.sent_at.plus(self.since.elapsed().as_secs())
+        self.sent_at.plus(self.taken.map_or(0, |taken| taken.elapsed().as_secs()))
     }
 
     /// How long it is until then.
@@ -79,7 +90,9 @@ impl SettleClock {
 impl EvidenceReader {
     /// Nothing seen yet.
     pub(super) fn new(clock: SettleClock) -> Self {
-        let (look, exit, unnamed) = (None, None, BTreeSet::new());
+        let look = None;
+        let exit = None;
+        let unnamed = BTreeSet::new();
         Self { evidence: Evidence::default(), look, exit, unnamed, clock }
     }
 
@@ -118,6 +131,19 @@ impl EvidenceReader {
             }
         }
         Ok(())
+    }
+
+    /// Asks something that the node's worker processes answer, too. They take requests in the order of their coming: once
+    /// this one is answered, the operation's has been taken, and the clock goes. Tells whether it does.
+    pub(super) async fn see_taken(&mut self, context: &EngineContext, guest: GuestId) -> bool {
+        let answered = match context.client.guest_status(guest).await {
+            Ok(_) => true,
+            Err(error) => is_gone(&error),
+        };
+        if answered {
+            self.clock.taken.get_or_insert_with(Instant::now);
+        }
+        answered
     }
 
     /// Who the guest is as last read.
@@ -196,7 +222,12 @@ impl EvidenceReader {
             }
             Err(error) if is_gone(&error) => {
                 let archive = archive(context, operation, &params).await;
-                let volume = volume_listed(context, &operation.intent, &params).await;
+                // A guest that went to another node took its volumes along: they are listed there.
+                let vmid = operation.intent.guest.vmid;
+                let volume = match number_use(context, vmid).await {
+                    NumberUse::Free => volume_listed(context, &operation.intent, &params).await,
+                    NumberUse::Taken | NumberUse::Unreadable => None,
+                };
                 let lists = ProofLists { snapshots: None, archive, volume };
                 postcondition(&operation.intent, &params, None, lists)
             }
@@ -279,7 +310,7 @@ async fn task_list(context: &EngineContext, operation: &Operation) -> Result<Sea
         return Ok(Search::Unreadable);
     };
     let claimed = claimed_by_others(context, operation).await?;
-    Ok(search_tasks(operation, &TaskList::of(reading), &context.owner, &claimed))
+    Ok(search_tasks(operation, &TaskList::of(reading), &context.node.owner, &claimed))
 }
 
 /// Tasks that our other operations have recorded as theirs.
@@ -318,7 +349,7 @@ async fn still_works(context: &EngineContext, operation: &Operation) -> Lock {
     let makes = operation.intent.kind.creates_guest();
     let works = |task: &wire::TaskEntry| {
         let under_number = task.upid.task_id().parse() == Ok(operation.intent.guest.vmid);
-        let ours = could_be_ours(operation, &context.owner, &task.upid);
+        let ours = could_be_ours(operation, &context.node.owner, &task.upid);
         task.exit_status().is_none() && (ours || (makes && under_number))
     };
     // Whose row cannot be read may be at this guest until it has ended.

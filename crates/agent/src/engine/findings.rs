@@ -124,7 +124,8 @@ impl Findings {
             if let KnownSource::Read(content) = reading {
                 finding.found = Some(Ok(content));
             } else if !std::mem::replace(&mut finding.is_looked_at, true) {
-                let (client, source) = (wishes.client.clone(), source.clone());
+                let client = wishes.client.clone();
+                let source = source.clone();
                 let look = async move {
                     let found = source_content(&client, kind, &source).await;
                     LookEnd::Source(kind, source, found)
@@ -152,7 +153,8 @@ impl Findings {
                 is_looked_at: false,
             });
             if !std::mem::replace(&mut finding.is_looked_at, true) {
-                let (client, scratch_vmids) = (wishes.client.clone(), wishes.scratch_vmids.clone());
+                let client = wishes.client.clone();
+                let scratch_vmids = wishes.scratch_vmids.clone();
                 let (here, made, provenance) = (here.clone(), made.clone(), provenance(here.id));
                 let look = async move {
                     let reader = RemovalReader { client: &client, scratch_vmids: &scratch_vmids };

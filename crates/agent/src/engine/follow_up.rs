@@ -85,8 +85,8 @@ async fn planned(
     let create = create_bounds::following(context, &made.desired, guest).await?;
     let known = PlanContext {
         create,
-        frozen: context.is_frozen(),
-        host_mode: context.host_mode(),
+        frozen: context.modes.is_frozen(),
+        host_mode: context.modes.host_mode(),
         memories: backups::memories(context).await?,
         making: context.making().await?,
         now: context.node_now(),
@@ -97,6 +97,8 @@ async fn planned(
 }
 
 fn report(op: evenkeel_core::id::OperationId, action: &Action, end: OpEnd) -> OpReport {
-    let (guest, kind, reasons) = (action.guest, action.step.kind(), action.reasons());
+    let guest = action.guest;
+    let kind = action.step.kind();
+    let reasons = action.reasons();
     OpReport { op, guest, kind, reasons, end, upid: None, started: 0 }
 }

@@ -31,7 +31,7 @@ use evenkeel_core::identity::identity;
 use evenkeel_core::lane::{Job, Sharing, SourceLane};
 use evenkeel_core::named_volumes::kept_volumes;
 use evenkeel_core::new_guest::SourceContent;
-use evenkeel_core::operation::Repeat;
+use evenkeel_core::operation::{Repeat, VolumeId};
 use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
@@ -39,7 +39,7 @@ use evenkeel_core::reason::Refusal;
 use super::act_rights::check_rights;
 use super::create_bounds::{self, LaneBounds};
 use super::error::Fatal;
-use super::guest_look::GuestLook;
+use super::guest_look::{GuestLook, LOOK_SERVES};
 use super::identity_proof::end_is_provable;
 use super::removals::RemovalProof;
 use super::volumes::{check_attached, check_detached, volumes_before};
@@ -52,6 +52,7 @@ use cleared::{Cleared, ClearedPurpose, allowed};
 use make::CalledFree;
 use owed::OwedOrder;
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 /// What a lane is asked to do.
 #[derive(Debug)]
@@ -175,6 +176,7 @@ async fn clear_planned<'o>(
 ) -> Result<Clearance<'o>, NotCleared> {
     let guest = order.action.guest;
     let found = fresh_guest(context, order, look).await?;
+    let read = Instant::now();
     let (found, free) = match found {
         FoundUnder::Guest(found) => (Some(*found), None),
         FoundUnder::Nobody(free) => (None, free),
@@ -191,17 +193,11 @@ async fn clear_planned<'o>(
     };
     let LaneBounds { create, source, share, counting } =
         create_bounds::in_lane(context, order, found.as_ref()).await?;
-    let (action, desired, site) = (&order.action, &order.desired, &order.site);
+    let action = &order.action;
+    let desired = &order.desired;
+    let site = &order.site;
     let facts = LaneFacts { memory, making, removal: verdict, create, source: source.clone() };
-    let action = match judge(action, desired, fresh, site, facts) {
-        GateVerdict::Clear(action) => *action,
-        GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
-        GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),
-        GateVerdict::Held(held) => {
-            return Err(NotCleared::Held(Refusal::new(held.reason(), held.to_string())));
-        }
-        GateVerdict::Refused(problem) => return Err(NotCleared::Failed(problem.to_string())),
-    };
+    let action = still_planned(judge(action, desired, fresh, site, facts))?;
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
     let Some(fresh) = found else {
         // Whoever waited for his turn to count asks for the number again.
@@ -213,35 +209,16 @@ async fn clear_planned<'o>(
     if action.step == Step::Start && never_ran {
         make::check_raw_lines(&context.client, &order.desired).await.map_err(NotCleared::Held)?;
     }
-    let (op, params) = (action.step.kind(), action.step.params());
+    let op = action.step.kind();
+    let params = action.step.params();
     check_detached(&context.client, &fresh, op, &params).await?;
     let volumes_named = kept_volumes(op, &fresh, &params);
-    let volumes_before = match &action.step {
-        Step::SetConfig(write) => {
-            let set = write.set.iter().map(|(key, text)| (*key, Some(text.as_str())));
-            let left = set.chain(write.delete.iter().map(|key| (*key, None))).collect();
-            backups::remember(context, &fresh, &left).await?;
-            check_attached(&context.client, &fresh, &action).await?;
-            volumes_before(&context.client, &fresh, &action).await?
-        }
-        Step::MoveVolume { disk, volume, .. } => {
-            backups::remember(context, &fresh, &[(*disk, None)].into()).await?;
-            moves::remember(context, guest.vmid, volume, &disk.to_string()).await?;
-            volumes_before(&context.client, &fresh, &action).await?
-        }
-        Step::Resize { .. }
-        | Step::Start
-        | Step::Shutdown { .. }
-        | Step::Stop
-        | Step::Make(_)
-        | Step::Destroy(_)
-        | Step::Remove(_)
-        | Step::Template => None,
-    };
+    let volumes_before = remember_volumes(context, &fresh, &action).await?;
     let repeat = proof
         .as_ref()
         .map_or(Repeat::Convergent, |proof| Repeat::OncePerMaking { making: proof.making() });
     let mark = proof.as_ref().map(|proof| proof.mark().clone());
+    check_still_so(context, &fresh, read).await?;
     // Last of all: what is spent stays spent.
     spend(context, order, &action).await?;
     let cleared = Cleared {
@@ -264,6 +241,50 @@ async fn clear_planned<'o>(
         for_hub: share,
     };
     Ok(Clearance { cleared, locks: None, counting })
+}
+
+/// The action as it is planned now, if it may still run.
+fn still_planned(verdict: GateVerdict) -> Result<Action, NotCleared> {
+    match verdict {
+        GateVerdict::Clear(action) => Ok(*action),
+        GateVerdict::Unneeded => Err(NotCleared::Unneeded),
+        GateVerdict::Stale(why) => Err(NotCleared::Stale(why)),
+        GateVerdict::Held(held) => {
+            Err(NotCleared::Held(Refusal::new(held.reason(), held.to_string())))
+        }
+        GateVerdict::Refused(problem) => Err(NotCleared::Failed(problem.to_string())),
+    }
+}
+
+/// Writes down what must be remembered of volumes that leave their slot, and lists the volumes there are before one is
+/// allocated.
+async fn remember_volumes(
+    context: &EngineContext,
+    fresh: &actual::Guest,
+    action: &Action,
+) -> Result<Option<BTreeSet<VolumeId>>, NotCleared> {
+    match &action.step {
+        Step::SetConfig(write) => {
+            let set = write.set.iter().map(|(key, text)| (*key, Some(text.as_str())));
+            let left = set.chain(write.delete.iter().map(|key| (*key, None))).collect();
+            backups::remember(context, fresh, &left).await?;
+            check_attached(&context.client, fresh, action).await?;
+            Ok(volumes_before(&context.client, fresh, action).await?)
+        }
+        Step::MoveVolume { disk, volume, .. } => {
+            backups::remember(context, fresh, &[(*disk, None)].into()).await?;
+            moves::remember(context, fresh.id.vmid, volume, &disk.to_string()).await?;
+            Ok(volumes_before(&context.client, fresh, action).await?)
+        }
+        Step::Resize { .. }
+        | Step::Start
+        | Step::Shutdown { .. }
+        | Step::Stop
+        | Step::Make(_)
+        | Step::Destroy(_)
+        | Step::Remove(_)
+        | Step::Template => Ok(None),
+    }
 }
 
 /// What a number was found to belong to.
@@ -308,6 +329,23 @@ async fn fresh_guest(
     }
 }
 
+/// Reads the guest again if something was waited for since it was read: a storage has seconds to answer, and others ask it
+/// too. It must be as it was.
+async fn check_still_so(
+    context: &EngineContext,
+    fresh: &actual::Guest,
+    read: Instant,
+) -> Result<(), NotCleared> {
+    if read.elapsed() <= LOOK_SERVES {
+        return Ok(());
+    }
+    match observe_guest(&context.client, fresh.id).await {
+        Ok(now) if now.is_same_state(fresh) => Ok(()),
+        Ok(_) => Err(NotCleared::Stale("the guest changed while its storages were asked".into())),
+        Err(error) => Err(NotCleared::Failed(format!("the guest could not be read: {error}"))),
+    }
+}
+
 /// A guest that is not there may be made if its number is proved free, and nothing of the node speaks against it.
 async fn clear_making(
     context: &EngineContext,
@@ -326,9 +364,9 @@ async fn clear_making(
     let marks = make::may_make(context, new, called_free, &brought).await;
     let marks = marks.map_err(NotCleared::Held)?;
     let task_mark = free.and_then(|free| free.task_mark);
-    let scratch = is_scratch(&order.desired) && context.scratch_vmids.has(new.guest.vmid);
+    let scratch = is_scratch(&order.desired) && context.limits.scratch_vmids.has(new.guest.vmid);
     spend(context, order, &action).await?;
-    context.promise(new.guest.vmid, new.takes(&brought));
+    context.limits.promise(new.guest.vmid, new.takes(&brought));
     Ok(Cleared {
         guest: action.guest,
         kind: action.step.kind(),

@@ -10,7 +10,7 @@ use evenkeel_core::actual::Guest;
 use tokio::time::Instant;
 
 /// How long a look serves the next act: the record of what it proved is synced meanwhile, and nothing else is waited for.
-const LOOK_SERVES: Duration = Duration::from_millis(100);
+pub(super) const LOOK_SERVES: Duration = Duration::from_millis(100);
 
 /// One look at a guest, status and configuration.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use evenkeel_core::budget::{disruptive_counted, judge_disruptive};
 use evenkeel_core::classify::ActionClass;
 use evenkeel_core::desired::DeclaredBy;
 use evenkeel_core::fleet::{
-    AcknowledgeStatement, Acknowledged, Anchor, DocumentFloor, DocumentTerms, DocumentVerdict,
-    JournalHead, OfferedDocument, judge_anchor, judge_document,
+    AcknowledgeStatement, Acknowledged, Anchor, AuthorWord, DocumentAdmission, DocumentFloor,
+    DocumentTerms, JournalHead, OfferedDocument, RememberedHeads, admit_document, judge_anchor,
 };
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -38,6 +38,11 @@ pub enum AnchorState {
     Unreachable,
     /// It was asked, and the journal is not behind.
     Known,
+    /// It tells less than it said it keeps. Root lets signed work run without an anchor, and heads are told again.
+    Doubted,
+    /// It tells less than it said it keeps, and root demands an anchor: signed work waits, and no head is told, which would
+    /// take the place of the evidence.
+    Withheld,
 }
 
 /// The state of the anchor, for everybody who judges.
@@ -45,8 +50,14 @@ pub enum AnchorState {
 pub struct AnchorWatch(Arc<AtomicU8>);
 
 impl AnchorWatch {
-    const ALL: [AnchorState; 4] =
-        [AnchorState::NoHub, AnchorState::Asking, AnchorState::Unreachable, AnchorState::Known];
+    const ALL: [AnchorState; 6] = [
+        AnchorState::NoHub,
+        AnchorState::Asking,
+        AnchorState::Unreachable,
+        AnchorState::Known,
+        AnchorState::Doubted,
+        AnchorState::Withheld,
+    ];
 
     /// What is known now.
     pub fn state(&self) -> AnchorState {
@@ -85,7 +96,13 @@ pub(super) fn judge_history(
         (AnchorState::Asking, _) => {
             refuse("the hub is being asked how far the journal had come; try again in a moment")
         }
-        (AnchorState::Unreachable, AnchorPolicy::Optional) => Ok(Anchoring::Unanchored),
+        (AnchorState::Unreachable | AnchorState::Withheld, AnchorPolicy::Optional)
+        | (AnchorState::Doubted, _) => Ok(Anchoring::Unanchored),
+        (AnchorState::Withheld, AnchorPolicy::Required) => refuse(
+            "the hub no longer tells how far the journal had come, though it said that it keeps it: it was put back to a \
+             backup, or the head was taken out of it. If you know that this host's disk was not put back, set \
+             `anchor = \"optional\"` under [policy], restart the agent until it has reported, and set it back",
+        ),
         (AnchorState::Unreachable, AnchorPolicy::Required) => refuse(
             "the hub could not be asked how far the journal had come (`anchor` under [policy])",
         ),
@@ -113,7 +130,7 @@ pub(super) async fn spend_disruptive(
     }
     let limit = context.approvals.as_ref().map_or(0, |bench| bench.policy.disruptive_per_hour);
     // Two lanes must not both find room for the last one.
-    let _judging = context.disruptive.lock().await;
+    let _judging = context.limits.disruptive.lock().await;
     let now = context.node_now();
     let begun = context.journal.read(|state, _| memory::disruptive(state)).await;
     let mut begun = disruptive_counted(&begun.map_err(Fatal::Journal)?, now);
@@ -133,15 +150,12 @@ impl Engine {
         &self.context.journal
     }
 
-    /// What is to be done with a document that a hub handed over. Nothing is taken yet.
-    pub async fn judge_document(
+    /// Whether a document that a hub handed over may be read. Its files are not read here: that may take long.
+    pub async fn admit_document(
         &self,
         offered: &OfferedDocument,
-    ) -> Result<DocumentVerdict, Fatal> {
-        let refused = |reason, why: &str| {
-            let refusal = Refusal::new(reason, why);
-            Ok(DocumentVerdict::Refused { refusal, diagnostics: Vec::new() })
-        };
+    ) -> Result<DocumentAdmission, Fatal> {
+        let refused = |reason, why: &str| Ok(DocumentAdmission::Refused(Refusal::new(reason, why)));
         let Some(approvals) = &self.context.approvals else {
             return refused(ReasonCode::Policy, "nothing can be judged on this host");
         };
@@ -155,9 +169,10 @@ impl Engine {
             host: authority.host(),
             trust: authority.trust(),
             desired_signed: approvals.policy.desired_signed,
+            without_base: approvals.policy.desired_without_base,
             now: reading.doubt.is_none().then_some(reading.now),
         };
-        Ok(judge_document(offered, terms))
+        Ok(admit_document(offered, terms))
     }
 
     /// The last document that was taken; none on a host that is not enrolled.
@@ -168,7 +183,18 @@ impl Engine {
 
     /// Makes a floor durable; from then on its document holds.
     pub async fn keep_floor(&mut self, floor: &DocumentFloor) -> Result<(), EngineError> {
+        let taken_at = self.context.reading().await?.now;
+        // First, so that no death in between leaves a document in effect whose word is not known. It is brought again then.
+        if let Some(word) = memory::author_word_record(floor, taken_at) {
+            self.context.append(Record::Kept(word)).await?;
+        }
         self.context.append(Record::Kept(memory::floor_record(floor))).await
+    }
+
+    /// The last document that an author signed and this host took, and the effective time.
+    pub async fn author_word(&self) -> Result<(Option<AuthorWord>, UnixSeconds), Fatal> {
+        let read = self.context.journal.read(|state, _| memory::author_word(state)).await;
+        Ok((read.map_err(Fatal::Journal)?, self.context.reading().await?.now))
     }
 
     /// Whether somebody of this name may sign documents now. That they no longer may leaves what they signed in effect.
@@ -201,15 +227,27 @@ impl Engine {
         told: &ToldHeads,
         anchored: Option<JournalHead>,
     ) -> Result<(), EngineError> {
-        let verdict = anchored.map(|anchored| judge_anchor(found, &told.all(), anchored));
-        let rolled_back = match (verdict, anchored) {
-            (Some(Anchor::RolledBack), Some(anchored)) => Some(anchored),
-            (
-                Some(Anchor::OldEpoch | Anchor::Same | Anchor::Ahead | Anchor::RolledBack) | None,
-                _,
-            ) => None,
+        let all = told.all();
+        let remembered = RememberedHeads { told: &all, acknowledged: told.acknowledged };
+        let verdict = judge_anchor(found, remembered, anchored);
+        let state = match verdict {
+            Anchor::OldEpoch
+            | Anchor::Same
+            | Anchor::Ahead
+            | Anchor::RolledBack
+            | Anchor::Nothing => AnchorState::Known,
+            Anchor::Withheld => {
+                match self.context.approvals.as_ref().map(|bench| bench.policy.anchor) {
+                    Some(AnchorPolicy::Required) => AnchorState::Withheld,
+                    Some(AnchorPolicy::Optional) | None => AnchorState::Doubted,
+                }
+            }
         };
-        if let Some(anchored) = rolled_back {
+        let before = self.context.approvals.as_ref().map(|bench| bench.anchor.state());
+        if verdict == Anchor::Withheld && before != Some(state) {
+            tracing::error!("the hub tells less of this journal than it said it keeps");
+        }
+        if let (Anchor::RolledBack, Some(anchored)) = (verdict, anchored) {
             let read = self.context.journal.read(|state, _| memory::epoch(state)).await;
             let epoch = read.map_err(Fatal::Journal)?;
             // What an operator acknowledged in this very life is not found again.
@@ -224,7 +262,7 @@ impl Engine {
                 self.context.append(Record::Kept(record)).await?;
             }
         }
-        self.set_anchor(AnchorState::Known);
+        self.set_anchor(state);
         Ok(())
     }
 

@@ -104,7 +104,8 @@ pub(super) async fn tasks_as_shown(
     client: &Client,
     node_now: impl Fn() -> UnixSeconds,
 ) -> Result<TaskReading, Error> {
-    let (source, limit) = (Some(TaskSource::All), Some(TASKS_LISTED_MAX));
+    let source = Some(TaskSource::All);
+    let limit = Some(TASKS_LISTED_MAX);
     let filter = TaskFilter { source, limit, ..TaskFilter::default() };
     let listed = client.tasks(&filter).await?;
     let task = |entry: TaskEntry| {

@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use evenkeel_core::destroy::Destroy;
 use evenkeel_core::final_backup::note_of;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::lane::LaneOutcome;
@@ -23,7 +24,7 @@ use evenkeel_core::reason::ReasonCode;
 use tokio::sync::MutexGuard;
 
 use super::answer::{Answered, follow};
-use super::destroy_steps::{DestroySteps, Warrant};
+use super::destroy_steps::{DestroyBasis, DestroySteps};
 use super::error::Fatal;
 use super::follow_up::follow_up;
 use super::gate::approved::JudgingLocks;
@@ -33,11 +34,12 @@ use super::gate::{self, Clearance, NotCleared, Order};
 use super::guest_look::GuestLook;
 use super::report::{OpEnd, OpReport};
 use super::settle::{RetryCause, load};
+use super::step_walk::StepWalk;
 use super::{EngineContext, Progress, pending};
 use crate::journal::Record;
 use crate::pve::error::Error;
 use crate::pve::writes::{BackupOrder, DestroyFlags, Taken, VolumeMove};
-use crate::queue::{Done, Turn};
+use crate::queue::{Done, Permit, Turn};
 use crate::sometimes;
 
 /// How often a planned action is tried when a lock file is taken or a worker lost: PVE itself waits ten seconds for a lock.
@@ -140,7 +142,9 @@ pub(super) async fn carry_out(
         Order::Planned(_) => TRIES_MAX,
         Order::Approved(_) | Order::Asked(_) | Order::Owed(_) => 1,
     };
-    let (mut op, mut started, mut pause) = (first, 0, FIRST_PAUSE);
+    let mut op = first;
+    let mut started = 0;
+    let mut pause = FIRST_PAUSE;
     let report = loop {
         let tried = try_once(context, op, order, turn, look.take()).await?;
         tries_left -= 1;
@@ -148,7 +152,9 @@ pub(super) async fn carry_out(
         // What fails for the second time in its pauses is not tried four times in each.
         let stands = context.failures().await?.stands(order.guest().vmid);
         let Some(cause) = tried.may_pass.filter(|_| tries_left > 0 && !stands) else {
-            let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
+            let guest = order.guest();
+            let kind = order.kind();
+            let reasons = order.reasons();
             let Tried { end, upid, .. } = tried;
             *look = tried.look;
             break OpReport { op, guest, kind, reasons, end, upid, started };
@@ -175,11 +181,13 @@ fn jittered(context: &EngineContext, pause: Duration) -> Duration {
 
 /// What people have said since the order was judged.
 fn held_by_now(context: &EngineContext, order: &Order) -> Option<Held> {
-    if context.is_frozen() {
+    if context.modes.is_frozen() {
         return Some(Held::Frozen);
     }
     match order {
-        Order::Planned(order) => context.observed_by(order.action.guest.vmid).map(Held::Observed),
+        Order::Planned(order) => {
+            context.modes.observed_by(order.action.guest.vmid).map(Held::Observed)
+        }
         // A signature and a person's word go before a mode, and what we owe a guest is its own.
         Order::Approved(_) | Order::Asked(_) | Order::Owed(_) => None,
     }
@@ -213,7 +221,7 @@ async fn try_once(
     if !tried.gave_up {
         return Ok(tried);
     }
-    let alone = Some(context.slow_storages.lock().await);
+    let alone = Some(context.limits.slow_storages.lock().await);
     let judge = OrderJudge { context, gave_up: None, alone };
     try_in_turn(context, op, order, turn, None, judge).await
 }
@@ -258,15 +266,8 @@ async fn try_in_turn(
             return Ok(not_started(end_of(not_cleared)?));
         }
     };
-    // Asked last, because reading took its time: after a stop or a freeze nothing begins (invariant 19), not even for
-    // the better, and what is only observed by now is let be.
-    if permit.is_stopping() {
-        sometimes!("told to stop between the last look and `started`");
-        return Ok(not_started(OpEnd::Skipped));
-    }
-    if let Some(held) = held_by_now(context, order) {
-        sometimes!("held between the last look and `started`", held.reason());
-        return Ok(not_started(OpEnd::Held { reason: held.reason(), why: held.to_string() }));
+    if let Some(end) = stopped_by_now(context, order, &permit) {
+        return Ok(not_started(end));
     }
     if let Err(error) = context.append(started(context, op, &cleared)).await {
         sometimes!("`started` was refused by the disk");
@@ -286,27 +287,16 @@ async fn try_in_turn(
         signers
     });
     context.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
-    let (answered, named) = match (cleared.call(), order) {
-        (PveCall::Destroy(destroy), Order::Approved(order)) => {
-            drop((permit, signers));
-            let warrant = Warrant::Signed(order);
-            let steps = DestroySteps { context, op, cleared: &cleared, warrant };
+    let held = (permit, signers);
+    let (answered, named) = match destroy_of(cleared.call(), order) {
+        Some((destroy, basis)) => {
+            // Each of its requests takes the turn and the signers again.
+            drop(held);
+            let walk = StepWalk { context, op, cleared: &cleared };
+            let steps = DestroySteps { walk, basis };
             (Answered::ended(steps.carry_out(destroy, turn).await?), None)
         }
-        (PveCall::Destroy(destroy), Order::Planned(_)) => {
-            drop((permit, signers));
-            let warrant = Warrant::Ours;
-            let steps = DestroySteps { context, op, cleared: &cleared, warrant };
-            (Answered::ended(steps.carry_out(destroy, turn).await?), None)
-        }
-        (_, Order::Planned(_) | Order::Approved(_) | Order::Asked(_) | Order::Owed(_)) => {
-            let answer = send(context, op, &cleared).await;
-            drop((permit, signers));
-            let named = answer.as_ref().ok().and_then(|taken| taken.task().cloned());
-            let followed = follow(context, op, answer).await?;
-            context.keep_promise(cleared.guest().vmid);
-            (followed, named)
-        }
+        None => send_and_follow(context, op, &cleared, held).await?,
     };
     if let (Order::Owed(owing), OpEnd::Succeeded { .. }) = (order, &answered.end) {
         note_given_back(context, owing.operation.id, owing.debt).await?;
@@ -315,6 +305,44 @@ async fn try_in_turn(
     let found = load(context, op).await?.and_then(|(operation, _)| operation.task);
     let Answered { end, may_pass, look } = answered;
     Ok(Tried { end, upid: found.or(named), started: true, may_pass, gave_up: false, look })
+}
+
+/// What ends a try directly before it begins. Asked last, because reading took its time: after a stop or a freeze nothing
+/// begins (invariant 19), not even for the better, and what is only observed by now is let be.
+fn stopped_by_now(context: &EngineContext, order: &Order, permit: &Permit<'_>) -> Option<OpEnd> {
+    if permit.is_stopping() {
+        sometimes!("told to stop between the last look and `started`");
+        return Some(OpEnd::Skipped);
+    }
+    let held = held_by_now(context, order)?;
+    sometimes!("held between the last look and `started`", held.reason());
+    Some(OpEnd::Held { reason: held.reason(), why: held.to_string() })
+}
+
+/// The destroy that an order is, and what lets it happen.
+fn destroy_of<'o>(call: &'o PveCall, order: &'o Order) -> Option<(&'o Destroy, DestroyBasis<'o>)> {
+    match (call, order) {
+        (PveCall::Destroy(destroy), Order::Approved(order)) => {
+            Some((destroy, DestroyBasis::Signed(order)))
+        }
+        (PveCall::Destroy(destroy), Order::Planned(_)) => Some((destroy, DestroyBasis::Ours)),
+        (_, Order::Planned(_) | Order::Approved(_) | Order::Asked(_) | Order::Owed(_)) => None,
+    }
+}
+
+/// Sends a single request and follows it to its end. What is held is let go once the request has left.
+async fn send_and_follow<H>(
+    context: &EngineContext,
+    op: OperationId,
+    cleared: &Cleared,
+    held: H,
+) -> Result<(Answered, Option<Upid>), Fatal> {
+    let answer = send(context, op, cleared).await;
+    drop(held);
+    let named = answer.as_ref().ok().and_then(|taken| taken.task().cloned());
+    let followed = follow(context, op, answer).await?;
+    context.limits.keep_promise(cleared.guest().vmid);
+    Ok((followed, named))
 }
 
 /// How a try ends in which a storage was not waited for.
@@ -393,7 +421,8 @@ pub(super) async fn send(
             writes.snapshot(guest, snapshot, description).await.map(Taken::Task)
         }
         PveCall::Backup { storage } => {
-            let (storage, note) = (storage.clone(), note_of(op, guest));
+            let storage = storage.clone();
+            let note = note_of(op, guest);
             let order = BackupOrder { storage, note };
             writes.backup(guest, order).await.map(Taken::Task)
         }

@@ -17,9 +17,11 @@ mod approval_context;
 mod approvals;
 mod backups;
 mod bins;
+mod collected;
 mod context;
 mod create_bounds;
 mod decisions;
+mod destroy_look;
 mod destroy_steps;
 mod ended_log;
 mod error;
@@ -29,6 +31,7 @@ mod findings;
 mod follow_up;
 mod gate;
 mod guest_look;
+mod host_modes;
 mod hub;
 mod identity_proof;
 mod kept_warnings;
@@ -36,12 +39,15 @@ mod lane;
 mod moves;
 mod node_look;
 mod pending;
+mod progress;
 mod raise_again;
 mod reconcile;
 mod removals;
 mod report;
 mod settle;
+mod shared_limits;
 mod shared_readings;
+mod step_walk;
 mod surroundings;
 mod task_progress;
 mod volumes;
@@ -65,7 +71,7 @@ pub use approvals::{ApprovalOrigin, Submitted};
 pub(crate) use approvals::{RequestError, RequestTaken};
 pub(crate) use backups::memories_in;
 pub(crate) use bins::bins_in;
-pub use context::{EngineContext, Progress};
+pub use context::EngineContext;
 pub(crate) use create_bounds::{HubKnown, early as early_bounds, node_time};
 pub use error::{EngineError, Fatal, PassError};
 pub(crate) use findings::{Findings, LookWishes, PERSONS_PATIENCE};
@@ -75,9 +81,11 @@ pub use kept_warnings::{KeptWarning, heard_warnings, kept_warnings};
 pub use node_look::{LookTurn, NodeLook};
 pub(crate) use volumes::{loose_of, volumes_of};
 
+pub(crate) use collected::signatures_of;
 pub use evenkeel_core::approval::RaisedBy;
 pub use pending::{KeptItem, ReplacedItem};
 pub(crate) use pending::{waiting, waiting_by_op};
+pub use progress::Progress;
 pub use reconcile::{BegunPass, PassCause, PassId};
 pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
 pub use task_progress::{LogView, LogViewers};
@@ -129,8 +137,8 @@ struct Unsettled {
     /// The name its lane is held under.
     job: OperationId,
     vmid: VmId,
-    /// When we knew of it in this life: its request had left by then.
-    since: Instant,
+    /// When the node had taken its request, once that was found.
+    taken: Option<Instant>,
     /// For whom it is settled: what was in flight at the start for recovery, what this life sent for its lane.
     settler: Settler,
     /// Whether somebody looks for evidence right now.
@@ -417,8 +425,7 @@ impl Engine {
     }
 
     fn mark_unknown(&mut self, op: OperationId, job: OperationId, vmid: VmId, settler: Settler) {
-        let since = Instant::now();
-        let unsettled = Unsettled { job, vmid, since, settler, looking: false, doubt: None };
+        let unsettled = Unsettled { job, vmid, taken: None, settler, looking: false, doubt: None };
         self.unknown.insert(op, unsettled);
     }
 
@@ -447,10 +454,11 @@ impl Engine {
     pub fn recheck_unknown(&mut self) {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
-                let (context, op) = (self.context.clone(), *op);
-                let Unsettled { vmid, since, settler, .. } = *unsettled;
+                let context = self.context.clone();
+                let op = *op;
+                let Unsettled { vmid, taken, settler, .. } = *unsettled;
                 let looking = async move {
-                    SettleEnd { op, ended: settle_lane(&context, op, vmid, since, settler).await }
+                    SettleEnd { op, ended: settle_lane(&context, op, vmid, taken, settler).await }
                 };
                 self.settling.push(looking.boxed());
             }
@@ -460,10 +468,11 @@ impl Engine {
     fn settled(&mut self, end: SettleEnd) -> Result<(), Fatal> {
         let SettleEnd { op, ended } = end;
         match ended? {
-            Some(Settled { operation, .. }) if operation.is_in_flight() => {
+            Some(Settled { operation, taken, .. }) if operation.is_in_flight() => {
                 self.note_doubt(op, operation.id, why(&operation.state));
                 if let Some(unsettled) = self.unknown.get_mut(&op) {
                     unsettled.looking = false;
+                    unsettled.taken = taken;
                 }
             }
             closed => {
@@ -488,7 +497,7 @@ async fn settle_lane(
     context: &EngineContext,
     op: OperationId,
     vmid: VmId,
-    since: Instant,
+    taken: Option<Instant>,
     settler: Settler,
 ) -> Result<Option<Settled>, Fatal> {
     let open = context.journal.read(move |state, _| {
@@ -496,7 +505,7 @@ async fn settle_lane(
         in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
     });
     let open = open.await.map_err(Fatal::Journal)?;
-    settle(context, open.unwrap_or(op), since, settler).await
+    settle(context, open.unwrap_or(op), taken, settler).await
 }
 
 /// The next event of a queue; never if nothing runs.

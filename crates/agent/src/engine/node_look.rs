@@ -106,7 +106,7 @@ impl Engine {
         scope: PassScope,
         cause: PassCause,
     ) -> NodeLook<'d> {
-        self.context.keep_modes(&desired);
+        self.context.modes.keep_modes(&desired);
         // Operations of unknown outcome are looked at once more; their lanes stay shut meanwhile.
         self.recheck_unknown();
         let mut memory = std::mem::take(&mut self.memory);
@@ -205,7 +205,7 @@ impl LookTask {
         let wishes = LookWishes {
             client: &self.context.client,
             policy: self.context.create_policy(),
-            scratch_vmids: &self.context.scratch_vmids,
+            scratch_vmids: &self.context.limits.scratch_vmids,
             desired,
             actual,
         };
@@ -240,8 +240,9 @@ impl LookTask {
             return Ok(CreateContext::default());
         }
         let known = HubKnown::read(&self.context).await?;
-        self.context.keep_hub_volumes(hub_volumes(desired, actual, &known.makings));
-        let (policy, now) = (self.context.create_policy(), self.context.node_now());
+        self.context.limits.keep_hub_volumes(hub_volumes(desired, actual, &known.makings));
+        let policy = self.context.create_policy();
+        let now = self.context.node_now();
         Ok(early(policy, &known, desired, actual, now))
     }
 
@@ -253,8 +254,9 @@ impl LookTask {
             PassCause::Person => FailureMemory::default(),
         };
         let busy = self.lanes_at_work().await;
-        let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
-        let host_mode = self.context.host_mode();
+        let frozen = self.context.modes.is_frozen();
+        let now = self.context.node_now();
+        let host_mode = self.context.modes.host_mode();
         let bin_life_s = self.context.approvals.as_ref().map(|known| known.policy.bin_life_s());
         Ok(PlanContext { frozen, host_mode, busy, failures, now, bin_life_s, ..told })
     }

@@ -18,8 +18,12 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::Plan;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::selection::PassScope;
-use evenkeel_core::sign::{Envelope, LastBackup, Nonce, PendingId, PendingItem, TrustVersion};
+use evenkeel_core::sign::{
+    ApprovalDemand, ApprovalRules, Envelope, LastBackup, Nonce, PendingId, PendingItem,
+    TrustVersion,
+};
 use evenkeel_core::storage_hearing::PATIENCE;
+use evenkeel_core::value::Value;
 use futures_util::future::{self, FutureExt as _};
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Deserialize, Serialize};
@@ -27,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::EngineContext;
 use super::act_rights::check_rights;
 use super::approval_context::ApprovalContext;
+use super::collected;
 use super::error::{EngineError, Fatal};
 use super::final_backup::{backup_context, holds_backups};
 use super::identity_proof::{end_is_provable, mark};
@@ -54,6 +59,27 @@ pub struct KeptItem {
     /// The item it was raised in the place of, because nobody could execute that any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<ReplacedItem>,
+    /// The guest's tags at that moment: a rule about one of them holds although it is taken off meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) tags: Vec<String>,
+    /// Whose signature may not count, because they asked for it; the signer's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<String>,
+}
+
+impl KeptItem {
+    /// What root's rules ask of an act on this item, on a guest that has these tags now.
+    pub(super) fn demand(
+        &self,
+        rules: &ApprovalRules,
+        item: &PendingItem,
+        tags: &[String],
+    ) -> ApprovalDemand {
+        let tags = self.tags.iter().chain(tags).map(String::as_str);
+        // Whoever is no signer's name is nobody's key.
+        let requester = self.requester.as_deref().and_then(|name| name.parse().ok());
+        rules.demand(item.op, item.guest, tags, requester.as_ref())
+    }
 }
 
 /// An item that another was raised in the place of.
@@ -143,8 +169,11 @@ impl PlanFollowing {
     pub(super) async fn carry_out(mut self) -> Result<NotRaised, Fatal> {
         let wanted = self.with_backup_contexts().await;
         let Self { context, approvals, mut not_raised, known, busy, actual, scope, .. } = self;
-        let (version, now) = (version(&approvals).await, context.reading().await?.now);
-        let (wanted, scope, busy) = (&wanted, &scope, &busy);
+        let version = version(&approvals).await;
+        let now = context.reading().await?.now;
+        let wanted = &wanted;
+        let scope = &scope;
+        let busy = &busy;
         let life_s = approvals.policy.pending_life_s();
         let review = ItemReview { wanted, actual: &actual, scope, busy, version, now, life_s };
         let mut left = 0;
@@ -160,14 +189,21 @@ impl PlanFollowing {
             }
         }
         renew_items(&context, &approvals, &looked_at).await?;
-        let is_new =
-            |wanted: &&WantedItem| !known.values().any(|(item, _)| wanted.is(item, version));
+        let denied = collected::prune(&context, wanted, (scope, busy), version, now).await?;
+        for (guest, op, refusal) in denied.told {
+            not_raised.insert((guest, op), refusal);
+        }
+        let is_new = |wanted: &&WantedItem| {
+            !known.values().any(|(item, _)| wanted.is(item, version))
+                && !denied.items.iter().any(|item| wanted.is(item, version))
+        };
         let room = max(&approvals).saturating_sub(left);
         let new: Vec<&WantedItem> = wanted.iter().filter(is_new).take(room).collect();
-        let (context, approvals) = (&context, &approvals);
+        let context = &context;
+        let approvals = &approvals;
         let mut drafting = Vec::with_capacity(new.len());
         for wanted in new {
-            let draft = draft(context, approvals, wanted, RaisedBy::Plan, None);
+            let draft = draft(context, approvals, wanted, (RaisedBy::Plan, None), None);
             drafting.push(async move { (wanted, draft.await) }.boxed());
         }
         let mut drafts = stream::iter(drafting).buffer_unordered(RAISED_AT_ONCE);
@@ -187,7 +223,8 @@ impl PlanFollowing {
     /// that cannot be looked around is not known: one that waits is not ended for that.
     async fn with_backup_contexts(&mut self) -> Vec<WantedItem> {
         let items = std::mem::take(&mut self.items);
-        let (context, actual) = (&self.context, &self.actual);
+        let context = &self.context;
+        let actual = &self.actual;
         let mut reading = Vec::with_capacity(items.len());
         for item in items {
             let of = (item.guest, item.op);
@@ -240,7 +277,7 @@ pub(super) async fn raise(
     context: &EngineContext,
     approvals: &ApprovalContext,
     wanted: &WantedItem,
-    from: RaisedBy,
+    from: (RaisedBy, Option<String>),
 ) -> Result<PendingId, EngineError> {
     has_room(context, approvals).await?;
     let drafted = draft(context, approvals, wanted, from, None).await?;
@@ -273,12 +310,13 @@ async fn put_down(
     Ok(drafted.id)
 }
 
-/// Reads everything that an item says and signs it. `replaces` is the one that ends for it.
+/// Reads everything that an item says and signs it. `requester` is the signer who asked; `replaces` is the one that ends
+/// for it.
 pub(super) async fn draft(
     context: &EngineContext,
     approvals: &ApprovalContext,
     wanted: &WantedItem,
-    from: RaisedBy,
+    (from, requester): (RaisedBy, Option<String>),
     replaces: Option<ReplacedItem>,
 ) -> Result<DraftedItem, EngineError> {
     let anchor = mark(context, wanted.guest.vmid).await?;
@@ -331,7 +369,8 @@ pub(super) async fn draft(
     let id = PendingItem::id(&item.to_bytes()?);
     let envelope = (approvals.seal)(&item)?;
     let envelope = ExactBytes(envelope.into_bytes());
-    let waiting = KeptItem { envelope, from, anchor, replaces };
+    let tags = tags_of(&guest);
+    let waiting = KeptItem { envelope, from, anchor, replaces, tags, requester };
     let value = serde_json::to_value(&waiting).expect("an item has only texts for keys");
     let kept = Kept::put(Subject::Pending, id.to_string(), VERSION, value);
     Ok(DraftedItem { id, record: Record::Kept(kept) })
@@ -371,6 +410,30 @@ fn name_of(guest: &Guest) -> String {
     let config = guest.config.as_ref().ok();
     let name = config.and_then(|config| config.current(guest.id.kind, key)?.as_text());
     name.unwrap_or_default().to_owned()
+}
+
+/// The guest's tags, as they are stored.
+pub(super) fn tags_of(guest: &Guest) -> Vec<String> {
+    let config = guest.config.as_ref().ok();
+    let tags = config.and_then(|config| config.current(guest.id.kind, "tags"));
+    match tags {
+        Some(Value::Set(tags)) => tags.iter().map(ToString::to_string).collect(),
+        Some(Value::List(tags)) => tags.iter().map(ToString::to_string).collect(),
+        Some(Value::Text(text) | Value::Odd(text)) => {
+            text.split([';', ',', ' ']).map(str::to_owned).collect()
+        }
+        Some(
+            Value::Bool(_)
+            | Value::Integer(_)
+            | Value::Number(_)
+            | Value::Size(_)
+            | Value::Volume(_)
+            | Value::Property(_)
+            | Value::Secret
+            | Value::AnyUuid,
+        )
+        | None => Vec::new(),
+    }
 }
 
 /// When the newest backup of a guest was made. A storage that may hold backups and cannot be read may hold a newer one.

@@ -129,7 +129,8 @@ async fn raise_again(
     let is_meant = over != MarkEnd::Replaced || kept.from == RaisedBy::Plan;
     let drafted = if is_meant {
         let replaces = ReplacedItem { id: old, why: over.why().to_owned() };
-        match draft(context, approvals, &WantedItem::again(item), kept.from, Some(replaces)).await {
+        let from = (kept.from, kept.requester.clone());
+        match draft(context, approvals, &WantedItem::again(item), from, Some(replaces)).await {
             Ok(drafted) => Some(drafted),
             Err(EngineError::Refused(refusal)) if refusal.reason == ReasonCode::Stale => None,
             Err(error) => return Err(error),

@@ -193,9 +193,11 @@ impl Engine {
         if owed.is_empty() {
             return Ok(jobs);
         }
-        let (failures, now) = (self.context.failures().await?, self.context.node_now());
+        let failures = self.context.failures().await?;
+        let now = self.context.node_now();
         for owed in owed {
-            let (op, guest) = (self.context.new_operation(), owed.operation.intent.guest);
+            let op = self.context.new_operation();
+            let guest = owed.operation.intent.guest;
             let attempt = AttemptHash::owed(owed.operation.id, owed.debt);
             if failures.pausing(guest.vmid, attempt, now).is_some() {
                 continue;
@@ -207,10 +209,13 @@ impl Engine {
 
     /// The job of an order, and what is reported if it never gets its turn.
     pub(super) fn job(&self, op: OperationId, order: Order) -> LaneJob {
-        let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
+        let guest = order.guest();
+        let kind = order.kind();
+        let reasons = order.reasons();
         let report =
             OpReport { op, guest, kind, reasons, end: OpEnd::Skipped, upid: None, started: 0 };
-        let (context, job) = (self.context.clone(), order.job(op));
+        let context = self.context.clone();
+        let job = order.job(op);
         let work: Work<_> = Box::new(move |turn| lane::run(context, op, order, turn).boxed());
         ((job, work), report)
     }
@@ -251,7 +256,8 @@ impl Engine {
         let mut reports = BTreeMap::new();
         for action in actions {
             let op = self.context.new_operation();
-            let (action, site) = (action.clone(), site.clone());
+            let action = action.clone();
+            let site = site.clone();
             let order = PlannedOrder { action, desired: Arc::clone(&declared), site };
             let (job, report) = self.job(op, Order::Planned(Box::new(order)));
             jobs.push(job);
@@ -291,7 +297,8 @@ fn early_report(plan: &Plan, not_raised: &NotRaised) -> Report {
         report.errors.extend(told.map(|why| GuestError { guest: guest.guest, why }));
         for action in &guest.actions {
             if let Some(held) = &action.held {
-                let (guest, kind) = (guest.guest, action.step.kind());
+                let guest = guest.guest;
+                let kind = action.step.kind();
                 let (reason, why) = match not_raised.get(&(guest, kind)) {
                     Some(refusal) => (refusal.reason, refusal.detail.clone()),
                     None => (held.reason(), held.to_string()),
@@ -300,7 +307,9 @@ fn early_report(plan: &Plan, not_raised: &NotRaised) -> Report {
             }
         }
         if let Some(busy) = &guest.busy {
-            let (why, kind, reason) = (busy.to_string(), None, busy.reason());
+            let why = busy.to_string();
+            let kind = None;
+            let reason = busy.reason();
             report.holds.push(Hold { guest: guest.guest, kind, reason, why });
         }
     }

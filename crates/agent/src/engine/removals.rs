@@ -128,7 +128,8 @@ impl RemovalProof {
         fresh: &Guest,
         around: Option<&GuestSurroundings>,
     ) -> RemovalVerdict {
-        let (client, scratch_vmids) = (&context.client, &context.scratch_vmids);
+        let client = &context.client;
+        let scratch_vmids = &context.limits.scratch_vmids;
         let reader = RemovalReader { client, scratch_vmids };
         let mut made = self.made.clone();
         // The stop before a removal is a task of ours. A journal that cannot be read adds none, and then it refuses.

@@ -34,6 +34,9 @@ const WAIT_MAX: Duration = Duration::from_secs(90);
 /// The shortest pause: the node's time is known in whole seconds.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
+/// The pause before asking again whether the node takes requests.
+const UNTAKEN_PAUSE: Duration = Duration::from_secs(5);
+
 /// How an operation stands when there is nothing more to learn now.
 #[derive(Debug)]
 pub(super) struct Settled {
@@ -47,6 +50,8 @@ pub(super) struct Settled {
     pub(super) warning: Option<String>,
     /// The guest as it was last read for it.
     pub(super) look: Option<GuestLook>,
+    /// When the node had taken its request, if that is known.
+    pub(super) taken: Option<Instant>,
 }
 
 /// What passes by itself, so that the lane tries a planned act again.
@@ -80,29 +85,29 @@ pub(super) enum Settler {
     Recovery,
 }
 
-/// Follows an operation until it is closed or nothing more can be learned now. Its request had left by `since`.
+/// Follows an operation until it is closed or nothing more can be learned now. The node had taken its request at `taken`:
+/// it answered, or it answered something that was asked later; `None` as long as nobody knows.
 pub(super) async fn settle(
     context: &EngineContext,
     op: OperationId,
-    since: Instant,
+    taken: Option<Instant>,
     settler: Settler,
 ) -> Result<Option<Settled>, Fatal> {
-    settle_seen(context, op, since, settler, None).await
+    settle_seen(context, op, taken, settler, None).await
 }
 
 /// The same by who has asked for the operation's task already.
 pub(super) async fn settle_seen(
     context: &EngineContext,
     op: OperationId,
-    since: Instant,
+    taken: Option<Instant>,
     settler: Settler,
     first: Option<Result<TaskStatus, Error>>,
 ) -> Result<Option<Settled>, Fatal> {
     let Some((operation, _)) = load(context, op).await? else {
         return Ok(None);
     };
-    let clock = SettleClock::new(&operation, since);
-    let mut reader = EvidenceReader::new(clock);
+    let mut reader = EvidenceReader::new(SettleClock::new(&operation, taken));
     if let Some(first) = first {
         reader.see_task(first);
     }
@@ -110,7 +115,7 @@ pub(super) async fn settle_seen(
         let Some((operation, details)) = load(context, op).await? else {
             return Ok(None);
         };
-        let decision = decide(&operation, &reader.evidence, clock.now());
+        let decision = decide(&operation, &reader.evidence, reader.clock.now());
         match settler {
             Settler::Lane => sometimes!("its lane settles", decision.arm()),
             Settler::Recovery => sometimes!("recovery", decision.arm()),
@@ -119,8 +124,16 @@ pub(super) async fn settle_seen(
             RecoveryDecision::Look(question) => {
                 reader.look(context, &operation, &details, *question).await?;
             }
+            RecoveryDecision::Wait { reason: WaitReason::LateFork, .. }
+                if reader.clock.taken().is_none() =>
+            {
+                if !reader.see_taken(context, operation.intent.guest).await {
+                    sometimes!("nobody knows yet whether the node has taken a request");
+                    wait(context, &operation, UNTAKEN_PAUSE, WaitReason::LateFork).await;
+                }
+            }
             RecoveryDecision::Wait { not_before, reason } => {
-                wait(context, &operation, clock.until(*not_before), *reason).await;
+                wait(context, &operation, reader.clock.until(*not_before), *reason).await;
                 reader.evidence = std::mem::take(&mut reader.evidence).after_wait();
             }
             RecoveryDecision::Resume(upid) => {
@@ -135,18 +148,8 @@ pub(super) async fn settle_seen(
             | RecoveryDecision::Fail { .. }
             | RecoveryDecision::Doubt(_)
             | RecoveryDecision::Closed => {
-                let event = decision.event(&operation.state, reader.identity());
-                let was_sent = matches!(operation.state, OpState::Unknown { .. });
-                let counts = settler == Settler::Lane || reader.exit.is_some() || was_sent;
-                let tried = counts.then(|| context.failed_now(&operation, false)).flatten();
-                let exit = reader.exit.as_ref();
-                let event = match event.map(|event| with_try(event, tried)) {
-                    Some(event) => {
-                        Some(context.with_log_words(&operation, &details, event, exit).await)
-                    }
-                    None => None,
-                };
-                let event = event.map(|event| naming(event, &operation, &reader.unnamed));
+                let event =
+                    event_of(context, &operation, &details, &decision, (settler, &reader)).await;
                 let warning = warning(event.as_ref());
                 let Some(after) = journalled(context, operation, event).await? else {
                     reader.evidence = Evidence::default();
@@ -162,6 +165,7 @@ pub(super) async fn settle_seen(
                         left_nothing: left_nothing(&decision),
                         warning,
                         look: reader.look.take(),
+                        taken: reader.clock.taken(),
                     }));
                 };
                 adopted(context, &after, upid);
@@ -169,6 +173,23 @@ pub(super) async fn settle_seen(
             }
         }
     }
+}
+
+/// What the journal is told of a decision, with what is known of its task.
+async fn event_of(
+    context: &EngineContext,
+    operation: &Operation,
+    details: &Details,
+    decision: &RecoveryDecision,
+    (settler, reader): (Settler, &EvidenceReader),
+) -> Option<OpEvent> {
+    let event = decision.event(&operation.state, reader.identity())?;
+    let was_sent = matches!(operation.state, OpState::Unknown { .. });
+    let counts = settler == Settler::Lane || reader.exit.is_some() || was_sent;
+    let tried = counts.then(|| context.failed_now(operation, false)).flatten();
+    let event = with_try(event, tried);
+    let event = context.with_log_words(operation, details, event, reader.exit.as_ref()).await;
+    Some(naming(event, operation, &reader.unnamed))
 }
 
 /// The operation after the event, which is on disk; none if an operator closed it first. It is not read back: the
@@ -260,13 +281,15 @@ fn left_nothing(decision: &RecoveryDecision) -> bool {
 }
 
 async fn wait(context: &EngineContext, operation: &Operation, pause: Duration, reason: WaitReason) {
-    let (op, guest) = (operation.id, operation.intent.guest);
+    let op = operation.id;
+    let guest = operation.intent.guest;
     context.tell(Progress::Waiting { op, guest, why: reason.to_string() });
     tokio::time::sleep(pause.clamp(WAIT_MIN, WAIT_MAX)).await;
 }
 
 fn adopted(context: &EngineContext, operation: &Operation, upid: &Upid) {
-    let (op, guest) = (operation.id, operation.intent.guest);
+    let op = operation.id;
+    let guest = operation.intent.guest;
     context.tell(Progress::Task { op, guest, upid: upid.clone() });
 }
 

@@ -105,7 +105,8 @@ async fn glance_at_firewall(client: &Client, guest: GuestId) -> Result<Vec<Firew
         client.firewall_options(guest),
     )
     .await;
-    let (rules, options) = (rules?, options?);
+    let rules = rules?;
+    let options = options?;
     let mut lines = lines_of(FirewallKind::Rule, &rules);
     let options = options.iter().filter(|(name, _)| !is_bookkeeping(name));
     let line = |(name, text): (&String, &String)| FirewallLine {

@@ -74,7 +74,7 @@ impl EngineContext {
         deadline: Instant,
     ) -> Result<Waited, Error> {
         let waiting = self.client.wait(upid, deadline);
-        let Some(viewers) = &self.log_viewers else {
+        let Some(viewers) = &self.watchers.log_viewers else {
             return waiting.await;
         };
         tokio::select! {
@@ -104,7 +104,8 @@ impl EngineContext {
             read = read.saturating_add(u32::try_from(told.len()).unwrap_or(LINES_MAX));
             let newest = told.iter().rev().filter_map(|line| line.t.as_deref());
             if let Some(line) = newest.map(clean).find(|line| !line.is_empty()) {
-                let (line, percent) = (masked_text(&line).into_owned(), percent(&told));
+                let line = masked_text(&line).into_owned();
+                let percent = percent(&told);
                 self.tell(Progress::Log { op, guest, line, percent });
             }
         }

@@ -124,7 +124,8 @@ mod tests {
     fn x14_a_key_is_claimed_once_and_again_when_its_holder_is_gone() {
         let place = tempfile::tempdir().unwrap();
         let directories = [place.path().join("run")];
-        let (one, other) = (Fingerprint([0xff; 32]), Fingerprint([2; 32]));
+        let one = Fingerprint([0xff; 32]);
+        let other = Fingerprint([2; 32]);
         let held = Claim::take_in(&directories, &one).unwrap();
         let refused = Claim::take_in(&directories, &one).unwrap_err();
         assert!(matches!(refused, HostKeyError::InUse { .. }), "{refused}");
@@ -140,7 +141,8 @@ mod tests {
     #[test]
     fn x14_a_directory_that_others_can_write_to_is_passed_over() {
         let place = tempfile::tempdir().unwrap();
-        let (open, good) = (place.path().join("open"), place.path().join("good"));
+        let open = place.path().join("open");
+        let good = place.path().join("good");
         std::fs::create_dir(&open).unwrap();
         std::fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
         let one = Fingerprint([0xff; 32]);

@@ -36,7 +36,8 @@ async fn an_answer_to_an_enrolment_is_a_credential_or_a_typed_refusal() {
     let credential = format!("evkc_{}", "0".repeat(64));
     let good = json!({"hub_id": "0123456789abcdef0123456789abcdef", "credential": credential});
     let mut bender = BodyBender::new();
-    let (began, mut case) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut case = 0;
     while BodyBender::goes_on(case, began) {
         let body = bender.bend(&good);
         let status = [200, 200, 200, 401, 409, 500][bender.below(6)];
@@ -57,7 +58,8 @@ async fn an_answer_to_an_enrolment_is_a_credential_or_a_typed_refusal() {
 fn what_a_hub_says_instead_of_an_answer_is_told_in_bounded_plain_words() {
     let good = json!({"title": "no", "status": 409, "code": "conflict", "detail": "x\u{1b}[2J".repeat(40)});
     let mut bender = BodyBender::new();
-    let (began, mut case) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut case = 0;
     while BodyBender::goes_on(case, began) {
         let body = bender.bend(&good);
         let (_, why) = unexpected(409, &body);

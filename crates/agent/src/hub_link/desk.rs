@@ -8,32 +8,41 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use evenkeel_core::desired::{Desired, without_secrets};
-use evenkeel_core::diagnostic::Diagnostic;
+use evenkeel_core::desired::Desired;
 use evenkeel_core::fleet::{
-    DocumentFloor, DocumentVerdict, EnvelopeId, EnvelopeVerdict, Generation, JournalHead,
-    LoadedDocument, OfferedDocument, RefusedGeneration, TakenDocument,
+    DocumentAdmission, DocumentBase, DocumentFloor, EnvelopeId, EnvelopeVerdict, Generation,
+    JournalHead, LoadedDocument, OfferedDocument, RefusedGeneration, document_next_step,
+    refuse_mistakes,
 };
 use evenkeel_core::id::OperationId;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::OpResult;
+use evenkeel_core::sign::{Envelope, OpResult, PayloadHash};
 use tokio::sync::{mpsc, oneshot};
 
+use super::document_reader::{FileMistakes, ReadFiles};
 use super::memory::ToldHeads;
 use super::picture::DocumentPlaces;
 use super::store::DocumentStore;
 use crate::engine::{AnchorState, ApprovalOrigin, Engine, Fatal, OpEnd, OpReport, Submitted};
 
-/// Mistakes that travel back to the hub; whoever mends them sees the others by `evenkeel validate`.
-const DIAGNOSTICS_MAX: usize = 20;
-
 /// What the link brings.
 #[derive(Debug)]
 pub enum DeskRequest {
-    /// A document.
+    /// A document, whose files nobody read yet.
     Document {
         /// As it came.
-        offered: Box<OfferedDocument>,
+        offered: Arc<OfferedDocument>,
+        /// What became of it.
+        answer: oneshot::Sender<DocumentOutcome>,
+    },
+    /// The same once its files are read.
+    ReadDocument {
+        /// As it came.
+        offered: Arc<OfferedDocument>,
+        /// The floor it was admitted to.
+        floor: Box<DocumentFloor>,
+        /// What is in its files.
+        files: ReadFiles,
         /// What became of it.
         answer: oneshot::Sender<DocumentOutcome>,
     },
@@ -44,7 +53,7 @@ pub enum DeskRequest {
         /// The envelope.
         bytes: Vec<u8>,
         /// Where its verdict goes, perhaps much later.
-        verdicts: mpsc::UnboundedSender<EnvelopeVerdict>,
+        verdicts: mpsc::UnboundedSender<JudgedEnvelope>,
     },
     /// What the hub says of the journal's anchor.
     Anchor {
@@ -57,6 +66,15 @@ pub enum DeskRequest {
         /// Told when it is taken in.
         answer: oneshot::Sender<()>,
     },
+}
+
+/// What became of an envelope, and which bytes were judged: the link signs both.
+#[derive(Debug, Clone)]
+pub struct JudgedEnvelope {
+    /// What became of it.
+    pub verdict: EnvelopeVerdict,
+    /// The hash of the bytes in it.
+    pub payload: PayloadHash,
 }
 
 /// What came of asking for the anchor.
@@ -73,6 +91,8 @@ pub enum AnchorFinding {
 /// What became of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DocumentOutcome {
+    /// Its number, base and author are right; its files are to be read and brought.
+    ToRead(Box<DocumentFloor>),
     /// It holds from now on.
     Taken(Generation),
     /// It holds already.
@@ -113,7 +133,29 @@ impl From<LoadedDocument> for HubDesired {
 pub struct HubDesk {
     store: DocumentStore,
     /// Envelopes whose operation is under way.
-    waiting: BTreeMap<OperationId, Vec<(EnvelopeId, mpsc::UnboundedSender<EnvelopeVerdict>)>>,
+    waiting: BTreeMap<OperationId, Vec<WaitingVerdict>>,
+}
+
+/// Who waits for the verdict about an envelope.
+#[derive(Debug)]
+struct WaitingVerdict {
+    envelope: EnvelopeId,
+    payload: PayloadHash,
+    verdicts: mpsc::UnboundedSender<JudgedEnvelope>,
+}
+
+impl WaitingVerdict {
+    fn tell(&self, code: ReasonCode, op: Option<OperationId>, detail: String) {
+        let verdict = EnvelopeVerdict {
+            envelope: self.envelope.clone(),
+            code: code.to_string(),
+            op: op.map(|op| op.to_string()),
+            detail,
+            sealed: None,
+        };
+        // The link may have gone; the envelope is brought again then.
+        let _ = self.verdicts.send(JudgedEnvelope { verdict, payload: self.payload });
+    }
 }
 
 impl HubDesk {
@@ -137,10 +179,9 @@ impl HubDesk {
             let why = "this host is not enrolled with a hub: evenkeel enrol URL";
             return Ok((desk, None, Some(why.to_owned())));
         };
-        if floor.manifest.is_some() && floor.signer.is_none() && engine.desired_signed() {
+        if let Some(unsigned) = floor.lacks_signature(engine.desired_signed()) {
             let why = format!(
-                "nobody signed generation {}, and root demands signatures now; it holds no longer",
-                floor.generation
+                "nobody signed generation {unsigned}, and root demands signatures now; it holds no longer"
             );
             return Ok((desk, None, Some(why)));
         }
@@ -161,8 +202,17 @@ impl HubDesk {
     ) -> Result<DeskNews, Fatal> {
         match request {
             DeskRequest::Document { offered, answer } => {
-                let (told, news) = self.document(engine, *offered).await?;
+                let told = match engine.admit_document(&offered).await? {
+                    DocumentAdmission::Admitted(floor) => DocumentOutcome::ToRead(floor),
+                    DocumentAdmission::InEffect => DocumentOutcome::InEffect(offered.generation),
+                    DocumentAdmission::Refused(refusal) => refused(&offered, &refusal, Vec::new()),
+                };
                 // Whoever brought it may have gone; it is asked for again.
+                let _ = answer.send(told);
+                Ok(DeskNews::Nothing)
+            }
+            DeskRequest::ReadDocument { offered, floor, files, answer } => {
+                let (told, news) = self.document(engine, &offered, *floor, files).await?;
                 let _ = answer.send(told);
                 Ok(news)
             }
@@ -184,26 +234,31 @@ impl HubDesk {
     async fn document(
         &mut self,
         engine: &mut Engine,
-        offered: OfferedDocument,
+        offered: &Arc<OfferedDocument>,
+        read_for: DocumentFloor,
+        files: ReadFiles,
     ) -> Result<(DocumentOutcome, DeskNews), Fatal> {
         let generation = offered.generation;
-        let manifest = offered.manifest.hash();
         let refuse = |refusal: &Refusal, diagnostics: Vec<String>| {
-            let (code, why) = (refusal.reason.to_string(), refusal.detail.clone());
-            let (manifest, next) = (Some(manifest), refusal.reason.next_step().to_owned());
-            let refused = RefusedGeneration { generation, manifest, code, why, next, diagnostics };
-            Ok((DocumentOutcome::Refused(refused), DeskNews::Nothing))
+            Ok((refused(offered, refusal, diagnostics), DeskNews::Nothing))
         };
-        let TakenDocument { floor, loaded } = match engine.judge_document(&offered).await? {
-            DocumentVerdict::Taken(taken) => *taken,
-            DocumentVerdict::InEffect => {
+        // Signers, clock and floor may have changed while it was read.
+        let floor = match engine.admit_document(offered).await? {
+            DocumentAdmission::Admitted(floor) if *floor == read_for => *floor,
+            DocumentAdmission::Admitted(floor) => {
+                return Ok((DocumentOutcome::ToRead(floor), DeskNews::Nothing));
+            }
+            DocumentAdmission::InEffect => {
                 return Ok((DocumentOutcome::InEffect(generation), DeskNews::Nothing));
             }
-            DocumentVerdict::Refused { refusal, diagnostics } => {
-                return refuse(&refusal, told(&offered, &diagnostics));
-            }
+            DocumentAdmission::Refused(refusal) => return refuse(&refusal, Vec::new()),
         };
-        let kept = self.store.off_the_loop(move |store| store.keep(&offered)).await;
+        let loaded = match files {
+            Ok(loaded) => *loaded,
+            Err(FileMistakes { count, shown }) => return refuse(&refuse_mistakes(count), shown),
+        };
+        let kept = Arc::clone(offered);
+        let kept = self.store.off_the_loop(move |store| store.keep(&kept)).await;
         let trouble = match kept {
             Some(Ok(())) => None,
             Some(Err(error)) => Some(error.to_string()),
@@ -218,7 +273,8 @@ impl HubDesk {
         }
         self.forget_others(&floor);
         let guests = loaded.desired.guests.len();
-        let signer = floor.signer.as_ref().map(tracing::field::display);
+        let signer = floor.in_effect().and_then(|document| document.signer.as_ref());
+        let signer = signer.map(tracing::field::display);
         tracing::info!(%generation, guests, signer, "a document of the hub was taken");
         let news = DeskNews::Desired(Box::new(loaded.into()));
         Ok((DocumentOutcome::Taken(generation), news))
@@ -226,48 +282,55 @@ impl HubDesk {
 
     /// Old documents are only in the way.
     fn forget_others(&self, floor: &DocumentFloor) {
-        if let Some(manifest) = floor.manifest {
-            self.store.forget_all_but(floor.generation, manifest);
+        if let Some(DocumentBase { generation, manifest }) = floor.base() {
+            self.store.forget_all_but(generation, manifest);
         }
     }
 
     async fn envelope(
         &mut self,
         engine: &mut Engine,
-        id: EnvelopeId,
+        envelope: EnvelopeId,
         bytes: &[u8],
-        verdicts: mpsc::UnboundedSender<EnvelopeVerdict>,
+        verdicts: mpsc::UnboundedSender<JudgedEnvelope>,
     ) -> Result<DeskNews, Fatal> {
-        let tell = |code: ReasonCode, op: Option<OperationId>, detail: String| {
-            let (code, op) = (code.to_string(), op.map(|op| op.to_string()));
-            // The link may have gone; the envelope is brought again then.
-            let _ = verdicts.send(EnvelopeVerdict { envelope: id.clone(), code, op, detail });
-        };
+        // Of bytes that are no envelope, the whole of them was judged.
+        let payload = Envelope::parse(bytes)
+            .map_or_else(|_| PayloadHash::of(bytes), |envelope| envelope.payload_hash());
+        let waits = WaitingVerdict { envelope, payload, verdicts };
         Ok(match engine.submit_from(ApprovalOrigin::Hub, bytes).await? {
             Submitted::Accepted(op) | Submitted::Replay { op, result: OpResult::InFlight } => {
                 let waiting = self.waiting.entry(op).or_default();
                 // The same envelope brought again has one verdict all the same.
-                waiting.retain(|(known, _)| *known != id);
-                waiting.push((id, verdicts));
+                waiting.retain(|known| known.envelope != waits.envelope);
+                waiting.push(waits);
                 DeskNews::Nothing
             }
             Submitted::Replay { op, result } => {
-                tell(ReasonCode::Replay, Some(op), result.as_str().to_owned());
+                waits.tell(ReasonCode::Replay, Some(op), result.as_str().to_owned());
                 DeskNews::Nothing
             }
             Submitted::Rotated(version) => {
                 let detail = format!("the signers are those of version {version} now");
-                tell(ReasonCode::AllowedSigned, None, detail);
+                waits.tell(ReasonCode::AllowedSigned, None, detail);
                 DeskNews::Authority
             }
             Submitted::Acknowledged(epoch) => {
-                tell(ReasonCode::AllowedSigned, None, format!("epoch {epoch} began"));
+                waits.tell(ReasonCode::AllowedSigned, None, format!("epoch {epoch} began"));
                 DeskNews::Authority
+            }
+            Submitted::Collected(missing) => {
+                waits.tell(missing.reason, None, missing.detail);
+                DeskNews::Nothing
+            }
+            Submitted::Denied(item) => {
+                waits.tell(ReasonCode::AllowedSigned, None, format!("{item} waits no longer"));
+                DeskNews::Nothing
             }
             // The guest's lane is busy, or the host is: it is brought again and may fit then.
             Submitted::Refused(refusal) if refusal.reason == ReasonCode::Busy => DeskNews::Nothing,
             Submitted::Refused(refusal) => {
-                tell(refusal.reason, None, refusal.detail);
+                waits.tell(refusal.reason, None, refusal.detail);
                 DeskNews::Nothing
             }
         })
@@ -286,9 +349,8 @@ impl HubDesk {
             | OpEnd::Failed { .. }
             | OpEnd::Unknown { .. } => ReasonCode::AllowedSigned,
         };
-        for (envelope, verdicts) in waiting {
-            let (op, detail) = (Some(report.op.to_string()), report.end.words());
-            let _ = verdicts.send(EnvelopeVerdict { envelope, code: code.to_string(), op, detail });
+        for waits in waiting {
+            waits.tell(code, Some(report.op), report.end.words());
         }
     }
 }
@@ -307,9 +369,18 @@ async fn anchor(
     Ok(())
 }
 
-/// The first mistakes of a document, as the command line shows them. A mistake shows the line it is in, which may hold a
-/// secret.
-fn told(offered: &OfferedDocument, diagnostics: &[Diagnostic]) -> Vec<String> {
-    let sources = without_secrets(&offered.files.sources());
-    diagnostics.iter().take(DIAGNOSTICS_MAX).map(|mistake| mistake.told(&sources)).collect()
+/// What is told of a document that changes nothing.
+fn refused(
+    offered: &OfferedDocument,
+    refusal: &Refusal,
+    diagnostics: Vec<String>,
+) -> DocumentOutcome {
+    DocumentOutcome::Refused(RefusedGeneration {
+        generation: offered.generation,
+        manifest: Some(offered.manifest.hash()),
+        code: refusal.reason.to_string(),
+        why: refusal.detail.clone(),
+        next: document_next_step(refusal.reason).to_owned(),
+        diagnostics,
+    })
 }

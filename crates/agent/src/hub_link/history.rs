@@ -62,7 +62,8 @@ fn changes(kind: ActionKind, details: &Details) -> Vec<OpChange> {
     if kind != ActionKind::SetConfig {
         return Vec::new();
     }
-    let (mut before, params) = (details.before(), details.params());
+    let mut before = details.before();
+    let params = details.params();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     // How the write says it is no key of the guest.
     let set =

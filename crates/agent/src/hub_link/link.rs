@@ -12,15 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::fleet::{
-    AnchorAnswer, DocumentFloor, EnvelopeVerdict, Generation, HeadStatement, HubId, HubProblem,
-    InstanceId, JournalHead, PollAnswer, RefusedGeneration, SealedText, WireDocument,
+    AnchorAnswer, DocumentFloor, Generation, HeadStatement, HubId, HubProblem, InstanceId,
+    JournalHead, OfferedDocument, PollAnswer, RefusedGeneration, SealedText, WireDocument,
+    document_next_step,
 };
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{HostBinding, PublicKey};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::desk::{AnchorFinding, DeskRequest, DocumentOutcome};
+use super::desk::{AnchorFinding, DeskRequest, DocumentOutcome, JudgedEnvelope};
+use super::document_reader::DocumentReader;
 use super::exchange::{HubExchange, HubFailure, HubMethod, HubOutcome, HubRequest};
 use super::history::HistorySource;
 use super::limits::{
@@ -85,6 +87,8 @@ pub struct HubLink {
     pub ambient: Arc<dyn Ambient>,
     /// Where everything goes that must be judged.
     pub desk: mpsc::Sender<DeskRequest>,
+    /// Where the files of a document are read.
+    pub reader: DocumentReader,
     /// How the host stands.
     pub picture: Arc<dyn Fn() -> HostPicture + Send + Sync>,
     /// Where it is shown how the link stands.
@@ -113,7 +117,7 @@ impl HubLink {
 
     async fn ask_for_ever(
         &self,
-        verdicts: mpsc::UnboundedSender<EnvelopeVerdict>,
+        verdicts: mpsc::UnboundedSender<JudgedEnvelope>,
     ) -> Result<(), Ended> {
         let begun =
             self.journal.read(|state, head| (memory::head_of(state, head), memory::told(state)));
@@ -123,10 +127,10 @@ impl HubLink {
         loop {
             let began = Instant::now();
             let asked = match self.anchor.state() {
-                AnchorState::Asking | AnchorState::Unreachable => {
+                AnchorState::Asking | AnchorState::Unreachable | AnchorState::Withheld => {
                     self.ask_anchor(found, told).await?
                 }
-                AnchorState::Known | AnchorState::NoHub => Ok(()),
+                AnchorState::Known | AnchorState::Doubted | AnchorState::NoHub => Ok(()),
             };
             let polled = match asked {
                 Ok(()) => self.poll(&mut poll, &back_off, &verdicts).await?,
@@ -193,13 +197,14 @@ impl HubLink {
         &self,
         poll: &mut PollState,
         back_off: &BackOff,
-        verdicts: &mpsc::UnboundedSender<EnvelopeVerdict>,
+        verdicts: &mpsc::UnboundedSender<JudgedEnvelope>,
     ) -> Result<Result<(), (LinkTrouble, String)>, Ended> {
         let now = Instant::now();
         poll.forget_what_is_old(now);
         let floor = self.floor().await?;
-        let generation = poll.refused.map_or(floor.generation, |(refused, _)| refused);
-        let (cursor, wait) = (poll.cursor, back_off.wait_s());
+        let generation = poll.refused.map_or(floor.generation(), |(refused, _)| refused);
+        let cursor = poll.cursor;
+        let wait = back_off.wait_s();
         let target = format!("/v1/agent/poll?generation={generation}&cursor={cursor}&wait={wait}");
         let deadline = Duration::from_secs(wait) + POLL_GRACE;
         let answer = match self.get(target, POLL_MAX, deadline).await {
@@ -219,10 +224,12 @@ impl HubLink {
             // A hub that repeats or reorders is answered as often as it asks, within the rate.
             tokio::time::sleep(poll.envelopes.take(Instant::now())).await;
             poll.cursor = poll.cursor.max(envelope.cursor);
-            let (id, bytes) = (envelope.id, envelope.envelope.to_bytes());
+            let id = envelope.id;
+            let bytes = envelope.envelope.to_bytes();
             self.bring(DeskRequest::Envelope { id, bytes, verdicts: verdicts.clone() }).await?;
         }
-        if offered == floor.generation || poll.refused.is_some_and(|(known, _)| known == offered) {
+        if offered == floor.generation() || poll.refused.is_some_and(|(known, _)| known == offered)
+        {
             return Ok(Ok(()));
         }
         self.fetch(offered, &floor, poll).await
@@ -240,9 +247,9 @@ impl HubLink {
             self.view.refused(Some(refused));
             Ok(Ok(()))
         };
-        if offered < floor.generation {
-            let why =
-                format!("the hub offers generation {offered}, and {} was taken", floor.generation);
+        let taken = floor.generation();
+        if offered < taken {
+            let why = format!("the hub offers generation {offered}, and {taken} was taken");
             return refuse(poll, refusal_of(offered, ReasonCode::GenerationRollback, why));
         }
         tokio::time::sleep(poll.documents.take(Instant::now())).await;
@@ -266,15 +273,41 @@ impl HubLink {
                 return refuse(poll, refusal_of(offered, reason, detail));
             }
         };
-        let (answer, judged) = oneshot::channel();
-        self.bring(DeskRequest::Document { offered: Box::new(document), answer }).await?;
-        match judged.await.map_err(|_| Ended)? {
-            DocumentOutcome::Taken(_) | DocumentOutcome::InEffect(_) => {
+        match self.have_judged(document).await? {
+            None => {
                 poll.refused = None;
                 self.view.refused(None);
                 Ok(Ok(()))
             }
-            DocumentOutcome::Refused(refused) => refuse(poll, refused),
+            Some(refused) => refuse(poll, refused),
+        }
+    }
+
+    /// Has a document admitted, read beside everything else, and taken. None if it holds now, or why not.
+    async fn have_judged(
+        &self,
+        document: OfferedDocument,
+    ) -> Result<Option<RefusedGeneration>, Ended> {
+        let offered = Arc::new(document);
+        let (answer, judged) = oneshot::channel();
+        self.bring(DeskRequest::Document { offered: Arc::clone(&offered), answer }).await?;
+        let mut outcome = judged.await.map_err(|_| Ended)?;
+        loop {
+            let floor = match outcome {
+                DocumentOutcome::Taken(_) | DocumentOutcome::InEffect(_) => return Ok(None),
+                DocumentOutcome::Refused(refused) => return Ok(Some(refused)),
+                DocumentOutcome::ToRead(floor) => floor,
+            };
+            let files = match self.reader.read(&offered, &floor).await {
+                Ok(files) => files,
+                Err(Refusal { reason, detail }) => {
+                    return Ok(Some(refusal_of(offered.generation, reason, detail)));
+                }
+            };
+            let (answer, judged) = oneshot::channel();
+            let offered = Arc::clone(&offered);
+            self.bring(DeskRequest::ReadDocument { offered, floor, files, answer }).await?;
+            outcome = judged.await.map_err(|_| Ended)?;
         }
     }
 
@@ -293,7 +326,9 @@ impl HubLink {
         answer_max_bytes: usize,
         deadline: Duration,
     ) -> Result<(u16, Vec<u8>), (LinkTrouble, String)> {
-        let (method, headers, body) = (HubMethod::Get, Vec::new(), Vec::new());
+        let method = HubMethod::Get;
+        let headers = Vec::new();
+        let body = Vec::new();
         self.answer(HubRequest { method, target, headers, body, answer_max_bytes, deadline }).await
     }
 
@@ -302,7 +337,8 @@ impl HubLink {
         &self,
         request: HubRequest,
     ) -> Result<(u16, Vec<u8>), (LinkTrouble, String)> {
-        let (max, deadline) = (request.answer_max_bytes, request.deadline);
+        let max = request.answer_max_bytes;
+        let deadline = request.deadline;
         let exchanged = tokio::time::timeout(deadline, self.exchange.exchange(request)).await;
         match exchanged.unwrap_or(HubOutcome::Failed(HubFailure::Timeout(deadline))) {
             HubOutcome::Answered { body, .. } if body.len() > max => {
@@ -352,8 +388,9 @@ impl PollState {
 }
 
 fn refusal_of(generation: Generation, reason: ReasonCode, why: String) -> RefusedGeneration {
-    let (code, diagnostics) = (reason.to_string(), Vec::new());
-    let next = reason.next_step().to_owned();
+    let code = reason.to_string();
+    let diagnostics = Vec::new();
+    let next = document_next_step(reason).to_owned();
     RefusedGeneration { generation, manifest: None, code, why, next, diagnostics }
 }
 

@@ -4,7 +4,8 @@
 //! back counts as not there, and what is not there allows nothing: a host without a floor takes no document.
 
 use evenkeel_core::fleet::{
-    DocumentFloor, Generation, HubId, JournalHead, ManifestHash, PayloadHash,
+    AuthorWord, DocumentFloor, EffectiveDocument, FloorState, Generation, HubId, JournalHead,
+    ManifestHash, PayloadHash,
 };
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::SignerName;
@@ -16,6 +17,7 @@ use crate::journal::{Head, JournalState, Kept, Subject};
 
 const FLOOR: &str = "floor";
 const TOLD: &str = "told";
+const AUTHOR_WORD: &str = "author_word";
 const EPOCH: &str = "epoch";
 const DISRUPTIVE: &str = "disruptive";
 
@@ -29,20 +31,75 @@ struct FloorLine {
     generation: Generation,
     manifest: Option<ManifestHash>,
     signer: Option<String>,
+    /// What is in effect since an earlier enrolment; then no document of this one was taken yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inherited: Option<InheritedLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InheritedLine {
+    hub_id: HubId,
+    generation: Generation,
+    manifest: ManifestHash,
+    signer: Option<String>,
 }
 
 /// The last document that was taken; none on a host that is not enrolled.
 pub fn floor(state: &JournalState) -> Option<DocumentFloor> {
-    let FloorLine { hub_id, generation, manifest, signer } = kept(state, FLOOR)?;
-    let signer: Option<SignerName> = signer.map(|name| name.parse()).transpose().ok()?;
-    Some(DocumentFloor { hub_id, generation, manifest, signer })
+    let FloorLine { hub_id, generation, manifest, signer, inherited } = kept(state, FLOOR)?;
+    let document = |generation, manifest, signer: Option<String>| {
+        let signer: Option<SignerName> = signer.map(|name| name.parse()).transpose().ok()?;
+        Some(EffectiveDocument { generation, manifest, signer, signed_at: None })
+    };
+    let state = match (manifest, inherited) {
+        (Some(manifest), None) => FloorState::Taken(document(generation, manifest, signer)?),
+        (None, None) => FloorState::Empty,
+        (None, Some(InheritedLine { hub_id, generation, manifest, signer })) => {
+            FloorState::Inherited { hub_id, document: document(generation, manifest, signer)? }
+        }
+        (Some(_), Some(_)) => return None,
+    };
+    Some(DocumentFloor { hub_id, state })
 }
 
 /// The record that makes a floor durable.
 pub fn floor_record(floor: &DocumentFloor) -> Kept {
-    let DocumentFloor { hub_id, generation, manifest, signer } = floor.clone();
-    let signer = signer.map(|name| name.to_string());
-    put(FLOOR, &FloorLine { hub_id, generation, manifest, signer })
+    let DocumentFloor { hub_id, state } = floor.clone();
+    let text = |signer: Option<SignerName>| signer.map(|name| name.to_string());
+    let empty = FloorLine {
+        hub_id,
+        generation: Generation::NONE,
+        manifest: None,
+        signer: None,
+        inherited: None,
+    };
+    let line = match state {
+        FloorState::Empty => empty,
+        FloorState::Taken(EffectiveDocument { generation, manifest, signer, signed_at: _ }) => {
+            FloorLine { generation, manifest: Some(manifest), signer: text(signer), ..empty }
+        }
+        FloorState::Inherited { hub_id, document } => {
+            let EffectiveDocument { generation, manifest, signer, signed_at: _ } = document;
+            let signer = text(signer);
+            let inherited = Some(InheritedLine { hub_id, generation, manifest, signer });
+            FloorLine { inherited, ..empty }
+        }
+    };
+    put(FLOOR, &line)
+}
+
+/// The last document that an author signed and this host took; none if an earlier version took it.
+pub fn author_word(state: &JournalState) -> Option<AuthorWord> {
+    kept(state, AUTHOR_WORD)
+}
+
+/// The record of a floor's document, if its author's signature was judged just now.
+pub fn author_word_record(floor: &DocumentFloor, taken_at: UnixSeconds) -> Option<Kept> {
+    let EffectiveDocument { generation, manifest: _, signer, signed_at } = floor.in_effect()?;
+    let signer = signer.as_ref()?.to_string();
+    let signed_at = (*signed_at)?;
+    Some(put(AUTHOR_WORD, &AuthorWord { generation: *generation, signer, signed_at, taken_at }))
 }
 
 /// Heads that the hub was told, or may have been: each is written down before it leaves.
@@ -141,6 +198,69 @@ mod tests {
     use super::*;
     use crate::journal::Record;
 
+    fn taken() -> DocumentFloor {
+        DocumentFloor {
+            hub_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
+            state: FloorState::Taken(EffectiveDocument {
+                generation: Generation(7),
+                manifest: ManifestHash([1; 32]),
+                signer: Some("ada@desk".parse().unwrap()),
+                signed_at: None,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_floor_of_an_earlier_version_is_read_and_a_new_enrolment_keeps_what_is_in_effect() {
+        let line = serde_json::json!({
+            "hub_id": "0123456789abcdef0123456789abcdef", "generation": 7,
+            "manifest": ManifestHash([1; 32]), "signer": "ada@desk",
+        });
+        let read = |line: serde_json::Value| {
+            let mut state = JournalState::default();
+            state.apply(Record::Kept(Kept::put(Subject::Hub, FLOOR, VERSION, line))).unwrap();
+            floor(&state)
+        };
+        assert_eq!(read(line), Some(taken()), "as version 0.2 wrote it");
+        let empty = serde_json::json!({
+            "hub_id": "0123456789abcdef0123456789abcdef", "generation": 0, "manifest": null, "signer": null,
+        });
+        assert_eq!(read(empty), Some(DocumentFloor::enrolled(taken().hub_id)));
+        let again = taken().enrolled_again("f".repeat(32).parse().unwrap());
+        let mut state = JournalState::default();
+        state.apply(Record::Kept(floor_record(&again))).unwrap();
+        assert_eq!(floor(&state), Some(again.clone()));
+        assert_eq!((again.generation(), again.base()), (Generation::NONE, taken().base()));
+    }
+
+    #[test]
+    fn z24_a_signed_word_outlives_an_unsigned_document_and_a_new_enrolment() {
+        let mut state = JournalState::default();
+        let mut keep = |floor: &DocumentFloor| {
+            let word = author_word_record(floor, UnixSeconds(9));
+            for record in word.into_iter().chain([floor_record(floor)]) {
+                state.apply(Record::Kept(record)).unwrap();
+            }
+            author_word(&state)
+        };
+        assert_eq!(keep(&taken()), None, "read back from a journal it is no new word");
+        let of = |generation, signer: Option<&str>, signed_at| {
+            let signer = signer.map(|name| name.parse().unwrap());
+            let generation = Generation(generation);
+            let manifest = ManifestHash([1; 32]);
+            let document = EffectiveDocument { generation, manifest, signer, signed_at };
+            DocumentFloor { state: FloorState::Taken(document), ..taken() }
+        };
+        let word = keep(&of(8, Some("ada@desk"), Some(UnixSeconds(5)))).unwrap();
+        let generation = Generation(8);
+        let signer = "ada@desk".to_owned();
+        let signed_at = UnixSeconds(5);
+        let taken_at = UnixSeconds(9);
+        assert_eq!(word, AuthorWord { generation, signer, signed_at, taken_at });
+        assert_eq!(keep(&of(9, None, None)).as_ref(), Some(&word));
+        assert_eq!(keep(&taken().enrolled_again("f".repeat(32).parse().unwrap())), Some(word));
+    }
+
     #[test]
     fn what_is_written_is_read_back_and_what_is_not_there_allows_nothing() {
         let mut state = JournalState::default();
@@ -148,12 +268,7 @@ mod tests {
         assert_eq!(epoch(&state), JournalEpoch::default());
         let trust_version = TrustVersion(3);
         let head = JournalHead { epoch: 2, seq: 9, sum: PayloadHash([7; 32]), trust_version };
-        let taken = DocumentFloor {
-            hub_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
-            generation: Generation(7),
-            manifest: Some(ManifestHash([1; 32])),
-            signer: Some("ada@desk".parse().unwrap()),
-        };
+        let taken = taken();
         let heads = ToldHeads { acknowledged: None, sent: Some(head) };
         let rolled = FoundRollback { anchored: head, found: JournalHead { seq: 3, ..head } };
         let third = JournalEpoch {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   hub ◄── HubExchange ── link (a task of its own) ──DeskRequest──► desk (the loop's) ──► engine, journal
+//!                            │  reads files on a thread beside
 //!                            │  polls, fetches, reports                │ judges, writes down, then takes
 //!                            └── a picture of the host ◄── status      └── last good document on disk
 //! ```
@@ -16,6 +17,7 @@ mod bent_answers;
 mod bent_json;
 pub mod config;
 pub mod desk;
+pub mod document_reader;
 pub mod enrol;
 pub mod exchange;
 pub mod history;
@@ -29,6 +31,7 @@ mod reporting;
 pub mod store;
 
 pub use desk::{AnchorFinding, DeskNews, DeskRequest, DocumentOutcome, HubDesired, HubDesk};
+pub use document_reader::{DocumentReader, READING_MAX};
 pub use exchange::{HubExchange, HubFailure, HubFuture, HubMethod, HubOutcome, HubRequest};
 pub use limits::{LinkHealth, LinkView};
 pub use link::{HubLink, LinkIdentity};

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use evenkeel_core::desired::{DeclaredGuest, Desired, Origins, ReconcileMode};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::fleet::{
-    AgentState, GenerationState, GuestReport, HeldReport, PassReport, RefusedGeneration,
+    AgentState, AuthorWordReport, Generation, GenerationState, GuestReport, HeldReport, PassReport,
+    RefusedGeneration,
 };
 use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::{Candidate, PassScope};
 
-use crate::daemon::status::{AgentStatus, GuestStatus};
+use crate::daemon::status::{AgentStatus, AuthorWordStatus, GuestStatus};
 use crate::policy::Policy;
 use crate::preview::Preview;
 
@@ -103,7 +104,9 @@ impl HostPicture {
         frozen: Option<String>,
         facts: &ReportFacts,
     ) -> Self {
+        let hub = agent.desired.hub.as_ref();
         let troubles = [
+            hub.and_then(|hub| hub.stale.clone()),
             agent.desired.trouble.as_ref().map(|trouble| trouble.why.clone()),
             agent.configuration_trouble.as_ref().map(|trouble| trouble.why.clone()),
             agent.node_trouble.as_ref().map(|trouble| trouble.why.clone()),
@@ -128,6 +131,7 @@ impl HostPicture {
                 mode: facts.mode.clone(),
                 policy: facts.policy.clone(),
                 troubles: troubles.into_iter().flatten().collect(),
+                author_word: hub.and_then(|hub| hub.author_word.as_ref()).map(word_report),
             },
             pass: agent.last_pass.as_ref().map(|pass| PassReport {
                 at: pass.at.to_string(),
@@ -139,6 +143,16 @@ impl HostPicture {
             }),
             guests: declared.iter().filter(|_| known).map(guest).collect(),
         }
+    }
+}
+
+fn word_report(word: &AuthorWordStatus) -> AuthorWordReport {
+    let AuthorWordStatus { generation, signer, signed_at, taken_at } = word;
+    AuthorWordReport {
+        generation: Generation(*generation),
+        signer: signer.clone(),
+        signed_at: signed_at.to_string(),
+        taken_at: taken_at.to_string(),
     }
 }
 
@@ -238,9 +252,19 @@ mod tests {
         let held = told(Some(&status(&[], Some(ReasonCode::PendingSignature), &[])));
         assert_eq!((held.state.as_str(), held.differences.len()), ("held", 1));
         assert_eq!(held.held[0].code, "pending_signature");
-        assert!(held.held[0].next.contains("evenkeel sign"), "{held:?}");
+        assert!(held.held[0].next.contains("evenkeel approve"), "{held:?}");
         let failed = told(Some(&status(&["cores 2 -> 4"], None, &["no"])));
         assert_eq!(failed.state, "failed");
+    }
+
+    #[test]
+    fn z24_a_hub_is_told_the_last_word_of_an_author_as_this_host_knows_it() {
+        let at: jiff::Timestamp = "2026-11-18T10:00:00Z".parse().unwrap();
+        let word =
+            AuthorWordStatus { generation: 7, signer: "ada".into(), signed_at: at, taken_at: at };
+        let report = word_report(&word);
+        assert_eq!((report.generation, report.signer.as_str()), (Generation(7), "ada"));
+        assert_eq!([report.signed_at, report.taken_at], ["2026-11-18T10:00:00Z"; 2]);
     }
 
     fn guest_of(text: &str) -> DeclaredGuest {

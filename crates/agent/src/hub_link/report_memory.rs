@@ -24,6 +24,9 @@ const HISTORY_MAX: usize = 1_000;
 const HISTORY_PER_REPORT: usize = 200;
 const HISTORY_BYTES: usize = 200 * 1024;
 
+/// How many verdicts are told in one report: each is signed, and a hub that repeats envelopes is answered for every one.
+const VERDICTS_PER_REPORT: usize = 100;
+
 /// What was told, and what waits to be.
 #[derive(Debug, Default)]
 pub(super) struct ReportMemory {
@@ -125,7 +128,7 @@ impl ReportMemory {
                 .filter(|id| !pending.contains_key(*id))
                 .copied()
                 .collect(),
-            verdicts: self.verdicts.clone(),
+            verdicts: self.verdicts.iter().take(VERDICTS_PER_REPORT).cloned().collect(),
             head,
             at,
             ..HostReport::default()
@@ -142,7 +145,8 @@ impl ReportMemory {
         if first.is_empty() && guests.is_empty() && items.is_empty() && !whole {
             return None;
         }
-        let (verdicts, ops) = (first.verdicts.len(), first.ops.len());
+        let verdicts = first.verdicts.len();
+        let ops = first.ops.len();
         let decisions = first.decisions.len();
         let pages = paged(first, &guests, items);
         let pending = pending.into_keys().collect();
@@ -270,7 +274,8 @@ mod tests {
         memory.history((0..1_500).map(|n| op(n, "started")).collect(), vec![decision(1)]);
         memory.history(vec![op(700, "succeeded")], vec![decision(2)]);
         assert!(!memory.history_fits());
-        let (mut told, mut decided) = (Vec::new(), Vec::new());
+        let mut told = Vec::new();
+        let mut decided = Vec::new();
         while let Some(report) = memory.news(now(&[], "2")) {
             assert!(report.pages[0].to_bytes().len() < 300 * 1024);
             told.extend(report.pages[0].ops.iter().map(|op| op.op.clone()));
@@ -295,11 +300,35 @@ mod tests {
             code: "replay".into(),
             op: None,
             detail: String::new(),
+            sealed: None,
         });
         let report = memory.news(now(&[], "2")).unwrap();
         assert_eq!(report.pages[0].verdicts.len(), 1);
         assert_eq!(memory.news(now(&[], "2")).unwrap().pages[0].verdicts.len(), 1);
         memory.kept(report);
         assert!(memory.news(now(&[], "3")).is_none());
+    }
+
+    #[test]
+    fn more_verdicts_than_one_report_holds_are_told_in_several() {
+        let mut memory = ReportMemory::default();
+        memory.kept(memory.news(now(&[], "1")).unwrap());
+        for number in 0..250 {
+            let envelope = format!("env_{number:032x}").parse().unwrap();
+            let verdict = EnvelopeVerdict {
+                envelope,
+                code: "replay".into(),
+                op: None,
+                detail: String::new(),
+                sealed: None,
+            };
+            memory.verdict(verdict);
+        }
+        let mut told = Vec::new();
+        while let Some(report) = memory.news(now(&[], "2")) {
+            told.push(report.pages[0].verdicts.len());
+            memory.kept(report);
+        }
+        assert_eq!(told, [100, 100, 50]);
     }
 }

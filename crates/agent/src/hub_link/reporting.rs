@@ -9,13 +9,14 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evenkeel_core::fleet::{
-    DocumentFloor, EnvelopeVerdict, GenerationState, HeadStatement, HostReport, JournalHead,
-    ReportStatement, SealedText,
+    DocumentFloor, EnvelopeVerdict, Generation, GenerationState, HeadStatement, HostReport,
+    JournalHead, ReportStatement, SealedText, VerdictStatement,
 };
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{Envelope, Namespace, PayloadHash, PendingId, armour};
 use tokio::sync::mpsc;
 
+use super::desk::JudgedEnvelope;
 use super::exchange::{HubMethod, HubRequest};
 use super::history::ToldHistory;
 use super::limits::BackOff;
@@ -34,7 +35,7 @@ const REPORT_MAX: usize = 64 << 10;
 impl HubLink {
     pub(super) async fn report_for_ever(
         &self,
-        mut verdict: mpsc::UnboundedReceiver<EnvelopeVerdict>,
+        mut judged: mpsc::UnboundedReceiver<JudgedEnvelope>,
     ) -> Result<(), Ended> {
         let mut memory = ReportMemory::default();
         let mut numbers = ReportNumbers::default();
@@ -45,8 +46,8 @@ impl HubLink {
         let mut told_upto = None;
         loop {
             tokio::time::sleep(REPORT_EVERY).await;
-            while let Ok(verdict) = verdict.try_recv() {
-                memory.verdict(verdict);
+            while let Ok(judged) = judged.try_recv() {
+                memory.verdict(self.sealed_verdict(judged));
             }
             let journal = self.journal_picture().await?;
             self.take_history(&journal, &mut told_upto, &mut memory).await;
@@ -163,10 +164,13 @@ impl HubLink {
     ) -> Result<(ReportedNow, Option<JournalHead>), Ended> {
         let head = if history_fits { self.head_to_tell(&journal, kept_head).await? } else { None };
         let mut picture = (self.picture)();
-        picture.generation = journal.floor.map(|floor| GenerationState {
-            number: floor.generation,
-            manifest: floor.manifest,
-            signer: floor.signer.map(|name| name.to_string()),
+        picture.generation = journal.floor.map(|floor| match floor.in_effect() {
+            None => GenerationState { number: Generation::NONE, manifest: None, signer: None },
+            Some(document) => GenerationState {
+                number: document.generation,
+                manifest: Some(document.manifest),
+                signer: document.signer.as_ref().map(ToString::to_string),
+            },
         });
         picture.refused = self.view.health().refused;
         let sealed = head.and_then(|head| self.sealed_head(head).ok());
@@ -183,7 +187,13 @@ impl HubLink {
         journal: &JournalPicture,
         kept_head: Option<JournalHead>,
     ) -> Result<Option<JournalHead>, Ended> {
-        let is_known = self.anchor.state() == AnchorState::Known;
+        let is_known = match self.anchor.state() {
+            AnchorState::Known | AnchorState::Doubted => true,
+            AnchorState::NoHub
+            | AnchorState::Asking
+            | AnchorState::Unreachable
+            | AnchorState::Withheld => false,
+        };
         let Some(head) = journal.head.filter(|_| is_known && journal.epoch.rollback.is_none())
         else {
             return Ok(None);
@@ -205,12 +215,25 @@ impl HubLink {
         }
     }
 
+    /// The verdict with the same under the host's key. One that cannot be sealed is told all the same, and reads as unverified.
+    fn sealed_verdict(&self, judged: JudgedEnvelope) -> EnvelopeVerdict {
+        let LinkIdentity { hub_id, host, .. } = &self.identity;
+        let JudgedEnvelope { verdict, payload } = judged;
+        let statement = VerdictStatement::of(hub_id.clone(), host.clone(), payload, &verdict);
+        let sealed =
+            statement.to_bytes().and_then(|bytes| self.sealed_by_host(Namespace::Verdict, &bytes));
+        EnvelopeVerdict { sealed: sealed.ok(), ..verdict }
+    }
+
     fn sealed_head(&self, head: JournalHead) -> Result<SealedText, Refusal> {
-        let LinkIdentity { hub_id, host, vouch, .. } = &self.identity;
+        let LinkIdentity { hub_id, host, .. } = &self.identity;
         let statement = HeadStatement { hub_id: hub_id.clone(), host: host.clone(), head };
-        let bytes = statement.to_bytes()?;
-        let armoured = vouch(Namespace::Head, &bytes)?;
-        SealedText::of(&Envelope::seal(&bytes, &[&armoured])?)
+        self.sealed_by_host(Namespace::Head, &statement.to_bytes()?)
+    }
+
+    fn sealed_by_host(&self, namespace: Namespace, bytes: &[u8]) -> Result<SealedText, Refusal> {
+        let armoured = (self.identity.vouch)(namespace, bytes)?;
+        SealedText::of(&Envelope::seal(bytes, &[&armoured])?)
     }
 
     fn report_request(&self, body: Vec<u8>, seq: u64, base: u64) -> Result<HubRequest, Refusal> {

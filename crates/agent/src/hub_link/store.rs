@@ -97,8 +97,8 @@ impl DocumentStore {
         &self,
         floor: &DocumentFloor,
     ) -> Result<Option<LoadedDocument>, StoredDocumentError> {
-        let Some(manifest) = floor.manifest else { return Ok(None) };
-        let name = file_name(floor.generation, manifest);
+        let Some(document) = floor.in_effect() else { return Ok(None) };
+        let name = file_name(document.generation, document.manifest);
         let unreadable = |why: String| StoredDocumentError::Unreadable(why);
         let bytes = self.files.get(&name).map_err(|error| unreadable(error.to_string()))?;
         let wire: WireDocument =
@@ -108,7 +108,7 @@ impl DocumentStore {
         if !is_it || offered.files.fit(&offered.manifest).is_err() {
             return Err(StoredDocumentError::Other(name));
         }
-        offered.files.load(floor.declared_by()).map(Some).map_err(|mistakes| {
+        offered.files.load(document.declared_by()).map(Some).map_err(|mistakes| {
             let first = mistakes.first().map(|mistake| mistake.message.clone());
             StoredDocumentError::Mistakes(first.unwrap_or_default())
         })
@@ -176,7 +176,7 @@ impl DocumentDisk for DocumentDirectory {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::fleet::DocumentFiles;
+    use evenkeel_core::fleet::{DocumentFiles, EffectiveDocument, FloorState};
 
     use super::*;
 
@@ -193,20 +193,22 @@ mod tests {
     }
 
     fn floor_of(document: &OfferedDocument) -> DocumentFloor {
-        let manifest = Some(document.manifest.hash());
-        DocumentFloor {
+        let manifest = document.manifest.hash();
+        let taken = EffectiveDocument {
             generation: Generation(7),
             manifest,
-            ..DocumentFloor::enrolled(document.hub_id.clone())
-        }
+            signer: None,
+            signed_at: None,
+        };
+        DocumentFloor { hub_id: document.hub_id.clone(), state: FloorState::Taken(taken) }
     }
 
     #[test]
     fn a_document_is_read_back_only_as_it_was_taken() {
         let directory = tempfile::tempdir().unwrap();
         let store = DocumentStore::new(directory.path());
-        let (first, second) =
-            (document("[guest.101]\nkind = \"lxc\"\n"), document("[guest.102]\nkind = \"lxc\"\n"));
+        let first = document("[guest.101]\nkind = \"lxc\"\n");
+        let second = document("[guest.102]\nkind = \"lxc\"\n");
         store.keep(&first).unwrap();
         store.keep(&second).unwrap();
         let floor = floor_of(&first);

@@ -151,7 +151,8 @@ impl<D: Disk> Journal<D> {
             let prepared = self.prepare_batch(now);
             prepared.map_err(|failure| AppendError::Failed(self.poison(failure)))?;
         }
-        let (bytes, limit) = (line.fields.len(), self.limits.line_bytes);
+        let bytes = line.fields.len();
+        let limit = self.limits.line_bytes;
         let is_spared = record.begins_something()
             || record.is_from_reserve() && !self.space.has_room_for(self.staged.len() + bytes);
         if self.space.is_low() && is_spared {

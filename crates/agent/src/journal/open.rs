@@ -197,7 +197,8 @@ fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<Replayed, Jou
             Err(damage) => return Err(damaged(damage)),
         }
     };
-    let (unproven, length) = (walk.unproven, walk.offset as u64);
+    let unproven = walk.unproven;
+    let length = walk.offset as u64;
     let snapshot_bytes = walk.snapshot_ends as u64;
     let Walk { header, before, head, at, .. } = walk;
     let end = LastSegment { header, before, head, at, length, snapshot_bytes };
@@ -207,7 +208,8 @@ fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<Replayed, Jou
 fn check_header(header: &Header, number: u64, stamp: &Stamp) -> Result<(), JournalError> {
     let file = segment::name_of(number);
     if header.machine != stamp.machine {
-        let (found, expected) = (header.machine.clone(), stamp.machine.clone());
+        let found = header.machine.clone();
+        let expected = stamp.machine.clone();
         return Err(JournalError::OtherMachine { file, found, expected });
     }
     if header.segment != number {
@@ -257,7 +259,8 @@ fn check_link(disk: &impl Files, replayed: &Replayed) -> Result<(), JournalError
 fn keep_copy(disk: &mut impl Disk, end: &LastSegment, cut: &[u8]) -> Result<(), DiskFailure> {
     let sum = Sum::of(cut);
     let digits = &sum.as_str()[..16];
-    let (segment, offset) = (end.header.segment, end.length);
+    let segment = end.header.segment;
+    let offset = end.length;
     let name = format!("{CUT}{segment:06}-{offset:010}-{digits}{}", segment::NEW);
     disk.write_at(&name, 0, cut)
         .map_err(|error| DiskFailure::new("write the cut tail to", &name, error))?;

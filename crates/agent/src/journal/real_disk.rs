@@ -30,7 +30,8 @@ impl ReadOnlyDirectory {
         if !found.is_dir() {
             return Err(refused(&path, "it is not a directory of its own"));
         }
-        let (owner, reader) = (found.uid(), own_user());
+        let owner = found.uid();
+        let reader = own_user();
         check_private(&path, &found, if reader == ROOT { owner } else { reader })?;
         Ok(Self { path, owner })
     }
@@ -231,11 +232,17 @@ mod tests {
 
     #[test]
     fn j18_memory_and_network_are_doubted_and_disks_are_not() {
-        let (ext4, btrfs, xfs, zfs) = (0xef53, 0x9123_683e, 0x5846_5342, 0x2fc1_2fc1);
+        let ext4 = 0xef53;
+        let btrfs = 0x9123_683e;
+        let xfs = 0x5846_5342;
+        let zfs = 0x2fc1_2fc1;
         for disk in [ext4, btrfs, xfs, zfs] {
             assert_eq!(doubt_of(disk), None, "{disk:x}");
         }
-        let (tmpfs, nfs, cifs, fuse) = (0x0102_1994, 0x6969, 0xff53_4d42, 0x6573_5546);
+        let tmpfs = 0x0102_1994;
+        let nfs = 0x6969;
+        let cifs = 0xff53_4d42;
+        let fuse = 0x6573_5546;
         for other in [tmpfs, nfs, cifs, fuse] {
             assert!(doubt_of(other).is_some(), "{other:x}");
         }

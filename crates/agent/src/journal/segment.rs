@@ -206,7 +206,8 @@ impl<'a> Walk<'a> {
     /// The `durable` of every whole line after the damage. They are looked for at each place where
     /// a record could begin, because the damage may have eaten a newline.
     fn later_durables(&self) -> impl Iterator<Item = Seq> {
-        let (tail, begins) = (&self.bytes[self.offset..], line::RECORD_START.as_bytes());
+        let tail = &self.bytes[self.offset..];
+        let begins = line::RECORD_START.as_bytes();
         let starts = tail.windows(begins.len()).enumerate();
         starts.filter(move |(_, bytes)| *bytes == begins).filter_map(move |(start, _)| {
             let rest = &tail[start..];

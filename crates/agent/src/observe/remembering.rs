@@ -102,8 +102,8 @@ impl NodeMemory {
 
     /// Everything is asked for again.
     pub(crate) fn forget_all(&mut self) {
-        let (unreadable, unread_marks) =
-            (std::mem::take(&mut self.unreadable), self.unread_marks.take());
+        let unreadable = std::mem::take(&mut self.unreadable);
+        let unread_marks = self.unread_marks.take();
         *self = Self { unreadable, unread_marks, ..Self::default() };
     }
 
@@ -200,7 +200,8 @@ async fn read<'d>(
     let is_wanted = |vmid: &VmId| declared.contains_key(vmid) || also.contains(vmid);
     let unread = unread.into_iter().map(|guest| (guest.id.vmid, guest));
     let mut unread: BTreeMap<VmId, Guest> = unread.filter(|(vmid, _)| is_wanted(vmid)).collect();
-    let (mut kept, mut asked) = (Vec::new(), Vec::new());
+    let mut kept = Vec::new();
+    let mut asked = Vec::new();
     for (kind, entry) in entries.into_iter().filter(|(_, entry)| is_wanted(&entry.vmid)) {
         let id = GuestId::new(kind, entry.vmid);
         match memory.readings.of(id, client.node()) {
@@ -265,7 +266,8 @@ fn remember(
     release: Release,
 ) {
     if let Some(told) = parts.conventions.as_ref().filter(|told| told.is_whole) {
-        let (conventions, options) = (told.conventions, marks.and_then(|marks| marks.options));
+        let conventions = told.conventions;
+        let options = marks.and_then(|marks| marks.options);
         memory.site = Some(KnownSite { release, conventions, options });
     }
     let everywhere = parts.everywhere.as_ref().and_then(|listed| listed.as_ref().ok());

@@ -72,7 +72,9 @@ const FAILED_AT_ONCE: Duration = Duration::from_secs(5);
 impl Client {
     /// A client for `node` over `exchange`.
     pub fn new(exchange: Arc<dyn Exchange>, node: NodeName) -> Self {
-        let (clock, reported, storages) = (Arc::default(), Arc::default(), Arc::default());
+        let clock = Arc::default();
+        let reported = Arc::default();
+        let storages = Arc::default();
         Self { exchange, node, clock, reported, storages, patience: StoragePatience::Whole }
     }
 

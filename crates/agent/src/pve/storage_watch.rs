@@ -149,7 +149,8 @@ impl Client {
         about: StorageQuestion,
         request: HttpRequest,
     ) -> Result<ListReading<T>, Error> {
-        let (client, call) = (self.clone(), request.call());
+        let client = self.clone();
+        let call = request.call();
         let question = async move { client.list(request).await };
         self.ask_storage(about, call, question.boxed()).await
     }
@@ -160,7 +161,8 @@ impl Client {
         about: StorageQuestion,
         request: HttpRequest,
     ) -> Result<T, Error> {
-        let (client, call) = (self.clone(), request.call());
+        let client = self.clone();
+        let call = request.call();
         let question = async move { client.call(request).await };
         self.ask_storage(about, call, question.boxed()).await
     }
@@ -336,7 +338,8 @@ impl Client {
     }
 
     fn kept_silent(&self, slot: &StorageSlot, about: &StorageQuestion) -> NotSent {
-        let (now, clock) = (self.storages.now(), self.clock_now());
+        let now = self.storages.now();
+        let clock = self.clock_now();
         let silence = slot.hearing().kept_silent(now, clock);
         tracing::warn!(%about, "does not answer; what needs it waits, and nothing else does");
         NotSent::StorageSilent { about: about.clone(), silence }

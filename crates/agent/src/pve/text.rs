@@ -1,29 +1,21 @@
-//! Text from outside, made safe to show: one place that strips what could steer a terminal.
+//! Text of the node, made safe to show: bounded, and by core's rule of what is shown as an escape.
 //!
 //! Guest owners choose names, and PVE repeats them in error texts; every text that ends in an error
 //! passes through here.
 
+use evenkeel_core::shown_text;
+
 /// Longer texts add nothing a person reads.
 const SHOWN_MAX_CHARS: usize = 2000;
 
-/// `text` trimmed, bounded, and without control or direction-changing characters.
+/// `text` trimmed, bounded, and with escapes for what steers a terminal or turns a line.
 pub(crate) fn clean(text: &str) -> String {
-    let safe = |c: char| match c {
-        '\n' | '\t' => c,
-        c if c.is_control() || is_invisible(c) => '\u{FFFD}',
-        c => c,
-    };
-    let mut shown: String = text.trim().chars().take(SHOWN_MAX_CHARS).map(safe).collect();
-    if text.trim().chars().nth(SHOWN_MAX_CHARS).is_some() {
+    let text = text.trim();
+    let mut shown: String = text.chars().take(SHOWN_MAX_CHARS).collect();
+    if text.chars().nth(SHOWN_MAX_CHARS).is_some() {
         shown.push('…');
     }
-    shown
-}
-
-/// Characters that change the order or presence of their neighbours on a screen.
-fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
+    shown_text::escaped_lines(&shown)
 }
 
 #[cfg(test)]
@@ -32,7 +24,7 @@ mod tests {
 
     #[test]
     fn a_text_cannot_steer_the_terminal_it_is_shown_on() {
-        assert_eq!(clean("  CT\u{1b}[2J is \u{202E}locked\r\n"), "CT\u{FFFD}[2J is \u{FFFD}locked");
+        assert_eq!(clean("  CT\u{1b}[2J is \u{202E}locked\r\n"), "CT\\u{1b}[2J is \\u{202e}locked");
         assert_eq!(clean(&"x".repeat(5000)).chars().count(), 2001);
         assert_eq!(clean("line one\nline two\n"), "line one\nline two");
     }

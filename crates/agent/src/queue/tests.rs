@@ -60,7 +60,8 @@ async fn drain(queue: &mut Queue<u64>) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn one_guest_is_served_in_order_and_one_at_a_time() {
-    let (mut queue, log) = (queue(), Log::default());
+    let mut queue = queue();
+    let log = Log::default();
     let jobs = [1, 2].map(|n| (job(n, 100), writes(&log, n, 10, LaneOutcome::Succeeded)));
     queue.submit(vmid(100), jobs.into()).unwrap();
     assert_eq!(queue.busy(vmid(100)).map(|busy| busy.op), Some(op(1)));
@@ -71,7 +72,8 @@ async fn one_guest_is_served_in_order_and_one_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn guests_run_side_by_side_and_two_requests_at_most_are_under_way() {
-    let (mut queue, log) = (queue(), Log::default());
+    let mut queue = queue();
+    let log = Log::default();
     for number in 1..=4_u32 {
         let number = u64::from(number);
         let work = writes(&log, number, 10 * number, LaneOutcome::Succeeded);
@@ -90,7 +92,8 @@ async fn guests_run_side_by_side_and_two_requests_at_most_are_under_way() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_skips_the_rest_of_its_guest_and_nobody_elses() {
-    let (mut queue, log) = (queue(), Log::default());
+    let mut queue = queue();
+    let log = Log::default();
     let first = (job(1, 100), writes(&log, 1, 10, LaneOutcome::Failed));
     let second = (job(2, 100), writes(&log, 2, 10, LaneOutcome::Succeeded));
     queue.submit(vmid(100), vec![first, second]).unwrap();
@@ -101,7 +104,8 @@ async fn a_failure_skips_the_rest_of_its_guest_and_nobody_elses() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_one_operation_and_holds_one_lane() {
-    let (mut queue, log) = (queue(), Log::default());
+    let mut queue = queue();
+    let log = Log::default();
     let bad: Work<u64> = Box::new(|mut turn| {
         async move {
             let _permit = turn.take().await;
@@ -127,7 +131,8 @@ async fn a_panic_ends_one_operation_and_holds_one_lane() {
 
 #[tokio::test(start_paused = true)]
 async fn going_down_awaits_what_was_sent_and_lets_nothing_else_begin() {
-    let (mut queue, log) = (queue(), Log::default());
+    let mut queue = queue();
+    let log = Log::default();
     for (number, guest) in [(1, 100), (4, 101), (5, 102)] {
         let jobs = [number, 2 * number]
             .map(|n| (job(n, guest), writes(&log, n, 10, LaneOutcome::Succeeded)));
@@ -166,7 +171,8 @@ async fn a_pause_ends_with_a_shutdown_and_no_turn_comes_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_queue_drops_what_runs_as_a_crash_would() {
-    let (mut queue, log) = (queue(), Log::default());
+    let mut queue = queue();
+    let log = Log::default();
     let work = writes(&log, 1, 1_000, LaneOutcome::Succeeded);
     queue.submit(vmid(100), vec![(job(1, 100), work)]).unwrap();
     let waited = tokio::time::timeout(Duration::from_millis(10), queue.next()).await;
@@ -178,7 +184,8 @@ async fn dropping_the_queue_drops_what_runs_as_a_crash_would() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_the_queue_can_be_given_up_without_loss() {
-    let (mut queue, log) = (queue(), Log::default());
+    let mut queue = queue();
+    let log = Log::default();
     let work = writes(&log, 1, 100, LaneOutcome::Succeeded);
     queue.submit(vmid(100), vec![(job(1, 100), work)]).unwrap();
     for _ in 0..5 {
@@ -190,7 +197,8 @@ async fn waiting_for_the_queue_can_be_given_up_without_loss() {
 /// What was read before a turn may serve only if nobody had to be waited for.
 #[tokio::test(start_paused = true)]
 async fn who_had_to_wait_for_a_turn_is_told_so() {
-    let (mut queue, log) = (queue(), Log::default());
+    let mut queue = queue();
+    let log = Log::default();
     for number in 1..=3_u32 {
         let log = Arc::clone(&log);
         let work: Work<u64> = Box::new(move |mut turn| {

@@ -223,7 +223,8 @@ mod tests {
     fn x14_files_that_others_could_have_written_are_looked_at_and_not_obeyed() {
         use std::os::unix::fs::PermissionsExt as _;
         let files = directory(&[("web.toml", b"[guest.101]\nkind = \"lxc\"\n")]);
-        let (directory, file) = (files.path(), files.path().join("web.toml"));
+        let directory = files.path();
+        let file = files.path().join("web.toml");
         let chmod = |path: &Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         };

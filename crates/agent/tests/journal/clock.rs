@@ -48,7 +48,8 @@ fn t10_a_leap_the_kernel_vouches_for_dates_the_next_record() {
 fn the_mark_follows_a_clock_that_is_looked_at_although_nothing_is_written() {
     let disk = SimulatedDisk::default();
     let mut journal = open(&disk).unwrap();
-    let (written, mut at) = (journal.head(), now());
+    let written = journal.head();
+    let mut at = now();
     for _ in 0..10 {
         at += jiff::SignedDuration::from_hours(20);
         journal.notice(at);

@@ -57,7 +57,8 @@ fn crash_at_every_call(batches: &[Vec<Record>], steps: Steps) -> String {
         assert!(segments > 1, "the script must rotate");
         disk.calls()
     };
-    let (mut images, mut most) = (0, 0);
+    let mut images = 0;
+    let mut most = 0;
     let mut ends = BTreeSet::new();
     for call in 0..=calls {
         let disk = SimulatedDisk::default();

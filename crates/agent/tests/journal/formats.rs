@@ -172,7 +172,8 @@ fn every_format_that_was_ever_written_is_read_and_gone_on_from() {
         assert!(journal.state().details(op(7)).is_some(), "{format}: what is in flight is known");
 
         journal.append(started(31, 131, None), now()).unwrap();
-        let (state, head) = (journal.state().compacted(), journal.head());
+        let state = journal.state().compacted();
+        let head = journal.head();
         drop(journal);
         let after = files(&disk);
         let (newest, bytes) = after.last().unwrap();

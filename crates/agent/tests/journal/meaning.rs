@@ -120,7 +120,8 @@ fn the_last_line_of_an_operation_tells_its_state_in_the_spelling_of_core() {
 
 #[test]
 fn j23_a_compacted_journal_knows_what_the_long_one_knows() {
-    let (long, short) = (SimulatedDisk::default(), SimulatedDisk::default());
+    let long = SimulatedDisk::default();
+    let short = SimulatedDisk::default();
     let mut one = open_with(&long, JournalLimits::default()).unwrap();
     let mut many = open_with(&short, JournalLimits { segment_bytes: 1, ..SMALL }).unwrap();
     for record in every_event() {

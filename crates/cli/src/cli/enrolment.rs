@@ -10,7 +10,7 @@ use super::LocalArgs;
 pub(crate) struct EnrolHostArgs {
     /// The hub, such as <https://hub.example:8443>
     pub(crate) url: String,
-    /// A file with the one-time token of `evenkeel hub enrol-token`; without it the token is read from stdin
+    /// A file with the one-time token of `evenkeel fleet enrol-token`; without it the token is read from stdin
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<Utf8PathBuf>,
     /// A PEM file with the hub's certificate authority
@@ -22,9 +22,15 @@ pub(crate) struct EnrolHostArgs {
     /// Where to write the credential [default: `credential_file` of agent.toml, or /etc/evenkeel/hub-credential]
     #[arg(long, value_name = "FILE")]
     pub(crate) credential_file: Option<Utf8PathBuf>,
-    /// Enrol again: the floor of documents begins anew, and the credential is replaced
+    /// Enrol again: numbers of documents begin anew, the document in effect stays, the credential is replaced
     #[arg(long)]
     pub(crate) replace: bool,
+    /// Write the hub into agent.toml without asking; a `dir` there stays, unless --replace-dir is given too
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// With --yes: let the hub take the place of `dir` in agent.toml; the desired files stay where they are
+    #[arg(long, requires = "yes")]
+    pub(crate) replace_dir: bool,
     #[command(flatten)]
     pub(crate) local: LocalArgs,
 }

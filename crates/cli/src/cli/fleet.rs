@@ -11,10 +11,14 @@ use super::{KnownHostsArgs, OutputArgs};
 pub(crate) enum FleetVerb {
     /// Log in at a hub with your SSH key; it is pinned the first time, as ssh does
     Login(FleetLoginArgs),
-    /// Log out: the token ends at once, here and at the hub
-    Logout(FleetArgs),
-    /// Print a link to the console; it works once, for a minute
-    Console(FleetArgs),
+    /// Log out: the token ends at once, here and at the hub, and every session of the console that came of it
+    Logout(FleetLogoutArgs),
+    /// Show where you are logged in: which key, since when, and when it was used last
+    Logins(FleetLoginsArgs),
+    /// Print a link to the console for your browser; it works once, for a minute
+    Console(FleetConsoleArgs),
+    /// Make tokens for hosts to enrol with, as an admin, and print the line to run on each
+    EnrolToken(FleetEnrolTokenArgs),
     /// Show who is there: in sync, behind, silent
     Hosts(FleetHostsArgs),
     /// Show one host as it reported
@@ -77,6 +81,61 @@ pub(crate) struct FleetArgs {
     pub(crate) output: OutputArgs,
 }
 
+/// Arguments of `fleet logout`.
+#[derive(Debug, Args)]
+pub(crate) struct FleetLogoutArgs {
+    /// End every token of yours at the hub, wherever it is
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// End every token of this account, as an admin; your own stays
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    pub(crate) account: Option<String>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetArgs,
+}
+
+/// Arguments of `fleet logins`.
+#[derive(Debug, Args)]
+pub(crate) struct FleetLoginsArgs {
+    /// Those of this account, as an admin [default: your own]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) account: Option<String>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetArgs,
+}
+
+/// Arguments of `fleet console`.
+#[derive(Debug, Args)]
+pub(crate) struct FleetConsoleArgs {
+    /// Your browser's word, which the hub's page `/console` shows in it [default: that of the last time]
+    #[arg(long, value_name = "WORD")]
+    pub(crate) browser: Option<String>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetArgs,
+}
+
+/// Arguments of `fleet enrol-token`.
+#[derive(Debug, Args)]
+pub(crate) struct FleetEnrolTokenArgs {
+    /// The hosts, each as its Proxmox VE node is called
+    #[arg(required = true, value_name = "HOST")]
+    pub(crate) hosts: Vec<HostId>,
+    /// The hosts are known already: the old credential of each ends when it enrols
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// Public keys (.pub) for the printed line: who may sign documents for these hosts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) author: Vec<Utf8PathBuf>,
+    /// Who may sign destructive acts there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) operational: Vec<Utf8PathBuf>,
+    /// Who may replace the others
+    #[arg(long, value_name = "FILE")]
+    pub(crate) recovery: Vec<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetArgs,
+}
+
 /// Arguments of `fleet hosts`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetHostsArgs {
@@ -102,7 +161,7 @@ pub(crate) struct FleetHostArgs {
 /// How a document is signed.
 #[derive(Debug, Args)]
 pub(crate) struct AuthorArgs {
-    /// Sign with this key of an author; without it only hosts whose root allows that take the document
+    /// Sign with this key of an author; a document that nobody signs is refused, unless root lets hosts take it
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<Utf8PathBuf>,
     /// How long the host may take it: 1h, 2d, at most 7d
@@ -113,6 +172,14 @@ pub(crate) struct AuthorArgs {
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) hosts: KnownHostsArgs,
+}
+
+/// How long to wait for what the host says of a document.
+#[derive(Debug, Args)]
+pub(crate) struct VerdictArgs {
+    /// How long to wait for the host's verdict; 0 only hands it in [default: 60 on a terminal, else 0]
+    #[arg(long = "wait", value_name = "SECONDS", num_args = 0..=1, default_missing_value = "60")]
+    pub(crate) wait_s: Option<u64>,
 }
 
 /// Arguments of `fleet push`.
@@ -128,6 +195,8 @@ pub(crate) struct FleetPushArgs {
     pub(crate) message: String,
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
+    #[command(flatten)]
+    pub(crate) verdict: VerdictArgs,
     #[command(flatten)]
     pub(crate) fleet: FleetArgs,
 }
@@ -182,6 +251,8 @@ pub(crate) struct FleetRollbackArgs {
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
     #[command(flatten)]
+    pub(crate) verdict: VerdictArgs,
+    #[command(flatten)]
     pub(crate) fleet: FleetArgs,
 }
 
@@ -194,6 +265,8 @@ pub(crate) struct FleetSignArgs {
     pub(crate) draft: String,
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
+    #[command(flatten)]
+    pub(crate) verdict: VerdictArgs,
     #[command(flatten)]
     pub(crate) fleet: FleetArgs,
 }
@@ -225,6 +298,11 @@ pub(crate) struct FleetSubmitArgs {
     /// How long to wait for the host's verdict; 0 only hands it in
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u64,
+    /// Do not ask before it is handed in
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) hosts: KnownHostsArgs,
     #[command(flatten)]
     pub(crate) fleet: FleetArgs,
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use camino::Utf8PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use evenkeel_core::id::HostId;
+use evenkeel_hub::server::AddressRange;
 
 use super::{LogFormat, LogLevel, OutputArgs};
 
@@ -16,7 +17,12 @@ pub(crate) struct HubArgs {
     #[command(flatten)]
     pub(crate) place: HubPlace,
     /// Where to listen
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "EVENKEEL_HUB_LISTEN",
+        default_value = "127.0.0.1:8443"
+    )]
     pub(crate) listen: SocketAddr,
     /// What people and hosts dial, such as <https://hub.example.org> [default: made from the address]
     #[arg(long, value_name = "URL", env = "EVENKEEL_HUB_PUBLIC_URL")]
@@ -30,6 +36,25 @@ pub(crate) struct HubArgs {
     /// Speak plain HTTP: behind a proxy that encrypts, or on loopback
     #[arg(long)]
     pub(crate) plain_http: bool,
+    /// A proxy in front, or a network of them, whose word counts for where requests come from; may be given several times
+    #[arg(
+        long,
+        value_name = "ADDR[/BITS]",
+        env = "EVENKEEL_HUB_TRUSTED_PROXY",
+        value_delimiter = ','
+    )]
+    pub(crate) trusted_proxy: Vec<AddressRange>,
+    /// The header in which such a proxy adds the address it was asked from
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "x-forwarded-for",
+        requires = "trusted_proxy"
+    )]
+    pub(crate) client_address_header: String,
+    /// A file with the token that /metrics is read with [default: /metrics is read on this machine alone]
+    #[arg(long, value_name = "FILE", env = "EVENKEEL_HUB_METRICS_TOKEN_FILE")]
+    pub(crate) metrics_token_file: Option<Utf8PathBuf>,
     /// How much to log, on stderr
     #[arg(long, env = "EVENKEEL_LOG", value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub(crate) log: LogLevel,
@@ -61,6 +86,9 @@ pub(crate) struct HubPlace {
         hide_env_values = true
     )]
     pub(crate) database: Option<String>,
+    /// Where old lines of the audit are archived [default: `audit` beside the SQLite file; with PostgreSQL they stay in the database]
+    #[arg(long, global = true, env = "EVENKEEL_HUB_AUDIT_ARCHIVE", value_name = "DIR")]
+    pub(crate) audit_archive: Option<Utf8PathBuf>,
 }
 
 /// What is done to a hub on its own machine.
@@ -82,9 +110,17 @@ pub(crate) enum HubVerb {
     /// Hosts: list, label, remove
     #[command(subcommand)]
     Host(HubHostVerb),
-    /// Copy the database to a new file, while the hub runs
+    /// What people did: show it, and check its archive
+    #[command(subcommand)]
+    Audit(HubAuditVerb),
+    /// Copy the database to a new file, while the hub runs; nothing of the original changes, whichever version made it
     Backup {
         /// The file; it must not exist
+        file: Utf8PathBuf,
+    },
+    /// Put a backup in the place of the database; no hub may be running on it
+    Restore {
+        /// The file that `hub backup` made
         file: Utf8PathBuf,
     },
     /// Check that the database is whole, and tell how much is in it
@@ -111,6 +147,67 @@ pub(crate) enum HubAccountVerb {
         #[arg(long, value_name = "GLOB", default_value = "*")]
         scope: String,
     },
+    /// Show every account: role, hosts, keys, and when each was used last
+    List {
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Give an account another role or scope, which hold at once for whatever it has open
+    Change {
+        /// Its name
+        name: String,
+        /// What it may do
+        #[arg(long, value_enum)]
+        role: AccountRole,
+        /// For which hosts: `*`, `eu-*`
+        #[arg(long, value_name = "GLOB")]
+        scope: String,
+    },
+    /// Remove an account; its tokens and sessions end at once
+    Remove {
+        /// Its name
+        name: String,
+    },
+    /// Give an account another key
+    AddKey {
+        /// The account's name
+        name: String,
+        /// The public key
+        #[arg(long, value_name = "FILE.pub")]
+        key: Utf8PathBuf,
+    },
+    /// Take a key from an account; the tokens it made end at once
+    RemoveKey {
+        /// The account's name
+        name: String,
+        /// The key's fingerprint, as `hub account list` shows it
+        fingerprint: String,
+    },
+    /// End every token and session of an account
+    Logout {
+        /// Its name
+        name: String,
+    },
+}
+
+/// What is done with the audit.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HubAuditVerb {
+    /// Show what people did, also what is in the archive, newest first
+    List {
+        /// How many lines
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        last: usize,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Check that every line of the archive is as it was written, and that the database goes on where it ends
+    Verify {
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Begin a new archive where the old one is lost or was put aside
+    Begin,
 }
 
 /// What is done to hosts.

@@ -12,12 +12,27 @@ use super::{ConnectArgs, OutputArgs};
 /// Arguments of `setup`.
 #[derive(Debug, Args)]
 pub(crate) struct SetupArgs {
-    /// A public key (.pub) that may sign destructive acts; its comment becomes the signer's name
-    #[arg(long, value_name = "FILE", requires = "recovery", conflicts_with = "remove")]
+    /// A public key that may sign destructive acts: a .pub file, or its line; its comment becomes the signer's name
+    #[arg(long, value_name = "KEY", requires = "recovery", conflicts_with = "remove")]
     pub(crate) operational: Vec<Utf8PathBuf>,
-    /// A public key (.pub) that may replace the others, kept where nobody uses it
-    #[arg(long, value_name = "FILE", requires = "operational", conflicts_with = "remove")]
+    /// A public key that may replace the others, kept where nobody uses it
+    #[arg(long, value_name = "KEY", requires = "operational", conflicts_with = "remove")]
     pub(crate) recovery: Vec<Utf8PathBuf>,
+    /// A public key that may sign the documents of a hub
+    #[arg(long, value_name = "KEY", requires = "operational")]
+    pub(crate) author: Vec<Utf8PathBuf>,
+    /// Take this node into the fleet of a hub, which then says what is desired; needs a token for this node
+    #[arg(long, value_name = "URL", conflicts_with = "remove")]
+    pub(crate) hub: Option<String>,
+    /// SHA-256 of the hub's certificate
+    #[arg(long, value_name = "SHA256", requires = "hub")]
+    pub(crate) fingerprint: Vec<String>,
+    /// A PEM file with the hub's certificate authority; it is copied
+    #[arg(long, value_name = "FILE", requires = "hub", conflicts_with = "fingerprint")]
+    pub(crate) ca_file: Option<Utf8PathBuf>,
+    /// A file with the token of `evenkeel fleet enrol-token`; without it the token is read from stdin
+    #[arg(long, value_name = "FILE", requires = "hub")]
+    pub(crate) enrol_token_file: Option<Utf8PathBuf>,
     /// What the token may be used for, beside reading and keeping what is declared
     #[arg(long = "for", value_name = "PURPOSE", value_parser = purposes())]
     pub(crate) purposes: Vec<Purpose>,

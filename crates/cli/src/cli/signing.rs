@@ -25,8 +25,8 @@ pub(crate) struct SignArgs {
     /// Write the statement to this file and sign nothing, so that it can be signed elsewhere
     #[arg(long, value_name = "FILE", conflicts_with = "out")]
     pub(crate) prepare: Option<Utf8PathBuf>,
-    /// The file to write the approval to
-    #[arg(long, value_name = "FILE", required_unless_present = "prepare")]
+    /// The file to write to; it must not be there [default: `approval-` with the beginning of the item's name]
+    #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<Utf8PathBuf>,
     /// Why, for the record; only with a pending item
     #[arg(long, value_name = "TEXT")]
@@ -43,6 +43,41 @@ pub(crate) struct SignArgs {
     pub(crate) hosts: KnownHostsArgs,
     #[command(flatten)]
     pub(crate) writing: WritingArgs,
+}
+
+/// Arguments of `approve`.
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// The beginning of a pending item's name, with --hub at least 16 digits of it; or the guest that one item is about
+    #[arg(value_name = "PENDING|GUEST")]
+    pub(crate) subject: String,
+    /// Sign with this key: a private key file, that of a FIDO key, or the `.pub` file of a key in ssh-agent
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Utf8PathBuf,
+    /// Find the item at a hub and hand the approval in there: the hub named, or where you logged in last
+    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["config", "state"])]
+    pub(crate) hub: Option<String>,
+    /// Say no instead: the item ends, whatever signatures are there; needs --reason
+    #[arg(long)]
+    pub(crate) deny: bool,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    /// How long the approval is good for: 30m, 12h, at most 1d
+    #[arg(long = "life", value_name = "TIME", default_value = "1h", value_parser = life)]
+    pub(crate) life_s: u64,
+    /// How long to wait for what becomes of it; it goes on without us
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub(crate) wait: u64,
+    /// Do not ask before it is signed and handed in; an unknown host is never taken by this
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) hosts: KnownHostsArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `verify`.
@@ -106,6 +141,9 @@ pub(crate) struct EnrolArgs {
     /// The trust file; made if there is none
     #[arg(long, value_name = "FILE", default_value = DEFAULT_TRUST)]
     pub(crate) trust: Utf8PathBuf,
+    /// Where this host's agent is, if there is one: a trust file it was started with changes by rotation only
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 /// Arguments of `signers rotate` and `signers recover`.
@@ -130,6 +168,10 @@ pub(crate) struct RotateArgs {
     /// What FIDO keys that are added must ask of their holder: presence or verification
     #[arg(long, value_name = "POLICY", default_value = "presence")]
     pub(crate) sk: SkPolicy,
+    /// From then on the chain of trust keeps these rules about how many must sign, of a file with `[[policy.approve]]`; without
+    /// it, those that it has. Root's file holds beside them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) approve: Option<Utf8PathBuf>,
     /// Set the host's mark of time, seen as FROM, to TO, both as 2026-01-01T00:00:00Z; only a recovery may, and
     /// only to about what the host's clock says
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], value_parser = moment)]
@@ -172,7 +214,7 @@ pub(crate) struct TrustFilesArgs {
 }
 
 /// Which host has which key.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct KnownHostsArgs {
     /// Your file of pinned host keys [default: `evenkeel/known_hosts` in `~/.config`]
     #[arg(long, value_name = "FILE")]
@@ -182,7 +224,8 @@ pub(crate) struct KnownHostsArgs {
 /// How carefully a signed file is made.
 #[derive(Debug, Args)]
 pub(crate) struct WritingArgs {
-    /// Do not ask before signing; an unknown host is never taken by this
+    /// Do not ask before an act is signed. By this an unknown host is never taken, and no rotation, recovery or
+    /// acknowledgement signed
     #[arg(short, long)]
     pub(crate) yes: bool,
     /// Replace a file that is there already

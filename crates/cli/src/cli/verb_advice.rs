@@ -10,7 +10,7 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["snapshots", "revert", "undo"], "evenkeel request rollback GUEST snapname=NAME"),
     (&["list", "ls", "ps", "get"], "evenkeel status"),
     (&["diff", "preview", "show-plan"], "evenkeel plan"),
-    (&["approve", "allow"], "evenkeel sign PENDING --key KEY --out approval.json"),
+    (&["allow", "confirm"], "evenkeel approve PENDING --key KEY"),
     (&["log", "logs", "history"], "evenkeel journal"),
     (&["init", "export", "dump"], "evenkeel import --out DIR"),
     (&["check", "lint", "test"], "evenkeel validate DIR"),

@@ -123,7 +123,8 @@ pub(super) async fn start(
     let node = connection.client.node();
     let approvals =
         ApprovalContext::open(&connection.config, state, node, &journal, ambient.as_ref()).await?;
-    let (frozen, mode) = (state.clone(), connection.config.policy.mode);
+    let frozen = state.clone();
+    let mode = connection.config.policy.mode;
     let context = EngineContext::new(
         connection.client.clone(),
         journal,

@@ -96,7 +96,8 @@ async fn reads_the_same(
     };
     let ours = desired_path(arguments.pass.desired.as_deref(), &connection.config)?;
     // A path that is relative to the agent's directory is not known here.
-    let (theirs, real) = (Path::new(&theirs), |path: &Path| fs_err::canonicalize(path).ok());
+    let theirs = Path::new(&theirs);
+    let real = |path: &Path| fs_err::canonicalize(path).ok();
     if theirs.is_relative() || real(&ours) == real(theirs) {
         return Ok(());
     }

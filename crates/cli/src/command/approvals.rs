@@ -16,13 +16,15 @@ use evenkeel_agent::engine::{OpEnd, OpReport, Progress};
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{
-    ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingId, PendingItem, Statement, render, time,
+    ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingId, PendingItem, PublicKey, Statement, render,
+    time,
 };
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::{self, OutputFormat};
 use crate::command::apply::tell;
 use crate::command::apply_by_agent::unexpected;
+use crate::command::confirm;
 use crate::command::journal::{who, why};
 use crate::command::without_agent;
 use crate::error::{Exit, Failure};
@@ -118,7 +120,7 @@ async fn show(arguments: &cli::PendingShowArgs) -> Result<Exit, Failure> {
         file::write(path, item.envelope.as_bytes(), arguments.force)?;
         writeln!(
             std::io::stdout(),
-            "wrote {path}; sign it: evenkeel sign {path} --key KEY --out approval.json"
+            "wrote {path}; sign it where the key is: evenkeel sign {path} --key KEY"
         )?;
         return Ok(Exit::Ok);
     }
@@ -142,14 +144,17 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
             return Err(Failure::new(Exit::Usage, format!("`{key}` is given twice")));
         }
     }
-    let (op, guest) = (arguments.op, arguments.guest.clone());
+    let op = arguments.op;
+    let guest = arguments.guest.clone();
     let socket = arguments.place.state_dir()?.socket();
     let within = Duration::from_secs(arguments.wait);
     let deadline = Instant::now() + within;
-    let request = SocketRequest::Request { op, guest, params };
+    let requester = arguments.requester.as_ref().map(ToString::to_string);
+    let request = SocketRequest::Request { op, guest, params, requester };
     let answer = match (Conversation::ask(&socket, &request).await, request) {
-        (Err(AskError::NobodyThere), SocketRequest::Request { op, guest, params }) => {
-            without_agent::request(&arguments.place, op, &guest, params, within).await?
+        (Err(AskError::NobodyThere), SocketRequest::Request { op, guest, params, requester }) => {
+            let asked = (op, &guest, params, requester);
+            without_agent::request(&arguments.place, asked, within).await?
         }
         (answers, _) => match last_answer(answers?, |_| true, deadline).await? {
             Ok(answer) => answer,
@@ -170,7 +175,7 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
         OutputFormat::Table => {
             let short = short(id);
             writeln!(out, "{op} of {guest} waits for a signature as {short}")?;
-            writeln!(std::io::stderr(), "next: evenkeel pending {short} --out item.json")?;
+            writeln!(std::io::stderr(), "next: evenkeel approve {short} --key KEY")?;
         }
     }
     Ok(Exit::ApprovalRequired)
@@ -199,11 +204,22 @@ fn usage_of(answer: SocketAnswer) -> Failure {
 
 pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure> {
     let envelope = file::read_text(&arguments.file, ENVELOPE_BYTES_MAX)?;
-    let answer = match submitted(arguments, envelope).await? {
+    confirm::hand_in(&envelope, arguments.yes)?;
+    hand_in(&arguments.place, envelope, arguments.wait, arguments.output.output).await
+}
+
+/// Hands something signed to the agent, and tells what became of it.
+pub(crate) async fn hand_in(
+    place: &cli::Place,
+    envelope: String,
+    wait_s: u64,
+    output: OutputFormat,
+) -> Result<Exit, Failure> {
+    let answer = match submitted(place, envelope, wait_s).await? {
         Ok(answer) => answer,
         Err(op) => {
-            let next = "submitting the same file again tells how it ended";
-            return Err(under_way(op, arguments.wait, next));
+            let next = "handing the same in again tells how it ended";
+            return Err(under_way(op, wait_s, next));
         }
     };
     let (told, words, exit) = match &answer {
@@ -220,7 +236,9 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
             };
             (SubmitFormat::replay(*op, *result, &words), words, exit)
         }
-        SocketAnswer::Done { message } => (SubmitFormat::done(message), message.clone(), Exit::Ok),
+        SocketAnswer::Done { message } => {
+            (SubmitFormat::done(message), tamed(message, usize::MAX), Exit::Ok)
+        }
         SocketAnswer::Status { .. }
         | SocketAnswer::Progress { .. }
         | SocketAnswer::Report { .. }
@@ -228,7 +246,7 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
         | SocketAnswer::Raised { .. }
         | SocketAnswer::Refused(_) => return Err(unexpected(answer)),
     };
-    match arguments.output.output {
+    match output {
         OutputFormat::Json => format::print(&told)?,
         OutputFormat::Table => terminal::print(&format!("{words}\n"))?,
     }
@@ -237,17 +255,18 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
 
 /// Submits and tells what is waited for. The last answer, or, when the time is over, the operation that goes on.
 async fn submitted(
-    arguments: &cli::SubmitArgs,
+    place: &cli::Place,
     envelope: String,
+    wait_s: u64,
 ) -> Result<Result<SocketAnswer, Option<OperationId>>, Failure> {
     let guest = guest_of(&envelope);
-    let socket = arguments.place.state_dir()?.socket();
-    let deadline = Instant::now() + Duration::from_secs(arguments.wait);
+    let within = Duration::from_secs(wait_s);
+    let socket = place.state_dir()?.socket();
+    let deadline = Instant::now() + within;
     let request = SocketRequest::Submit { envelope };
     let answers = match (Conversation::ask(&socket, &request).await, request) {
         (Err(AskError::NobodyThere), SocketRequest::Submit { envelope }) => {
-            let within = Duration::from_secs(arguments.wait);
-            let answer = without_agent::submit(&arguments.place, &envelope, within).await?;
+            let answer = without_agent::submit(place, &envelope, within).await?;
             return Ok(Ok(answer));
         }
         (answers, _) => answers?,
@@ -321,13 +340,17 @@ fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
             for (view, item) in &read {
                 writeln!(text, "{}  {}", short(view.id), columns(item)).expect(INFALLIBLE);
                 writeln!(text, "    {}", lost(item)).expect(INFALLIBLE);
+                if let Some(signed) = view.signed.as_deref().and_then(signatures_there) {
+                    writeln!(text, "    {signed}").expect(INFALLIBLE);
+                }
                 if let Some(former) = &view.replaces {
-                    let (id, why) = (short(former.id), render::visible(&former.why));
+                    let id = short(former.id);
+                    let why = render::visible(&former.why);
                     writeln!(text, "    in place of {id}: {why}").expect(INFALLIBLE);
                 }
             }
             terminal::print(&text)?;
-            tell_waiting(read.len(), "`evenkeel pending PENDING` shows one")?;
+            tell_waiting(read.len(), "`evenkeel approve PENDING --key KEY`")?;
         }
     }
     Ok(Exit::Ok)
@@ -338,7 +361,8 @@ pub(crate) const COLUMNS: &str = "OP               GUEST       RAISED";
 
 /// An item in a list: what, to which guest, since when.
 pub(crate) fn columns(item: &PendingItem) -> String {
-    let (op, guest) = (item.op.as_str(), item.guest.to_string());
+    let op = item.op.as_str();
+    let guest = item.guest.to_string();
     format!("{op:<15}  {guest:<10}  {}", time::print(item.raised_at))
 }
 
@@ -352,6 +376,18 @@ pub(crate) fn tell_waiting(count: usize, next: &str) -> Result<(), Failure> {
     let wait = if count == 1 { "waits" } else { "wait" };
     terminal::tell(&format!("{} {wait} for a signature: {next}\n", counted(count, "item")))?;
     Ok(())
+}
+
+/// Whose signatures are there, of more that it takes.
+fn signatures_there(signed: &str) -> Option<String> {
+    let envelope = Envelope::parse(signed.as_bytes()).ok()?;
+    let statement = Statement::parse(envelope.payload()).ok()?;
+    let keys = envelope.signatures().iter().filter_map(|signature| {
+        Some(PublicKey::from_blob(signature.key_blob()).ok()?.fingerprint().to_string())
+    });
+    let keys: Vec<String> = keys.collect();
+    let until = time::print(statement.window.expires_at());
+    Some(format!("signed by {}, until {until}; it takes more signers", keys.join(", ")))
 }
 
 /// What would be lost, on one line.
@@ -381,7 +417,7 @@ fn op_words(report: &OpReport) -> String {
         | OpEnd::Unknown { .. }
         | OpEnd::Skipped
         | OpEnd::Unneeded => {
-            format!("{what}: {}", report.end.words())
+            format!("{what}: {}", tamed(&report.end.words(), usize::MAX))
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cli::{Audit, OutputFormat};
 use crate::command::named_guest::by_number;
 use crate::error::{Exit, Failure};
-use crate::{render, terminal};
+use crate::{format, render, terminal};
 
 pub(crate) async fn run(arguments: &Audit) -> Result<Exit, Failure> {
     let journal = arguments.local.place.state_dir()?.journal();
@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: &Audit) -> Result<Exit, Failure> {
     let surplus = arguments.last.map_or(0, |last| entries.len().saturating_sub(last));
     entries.drain(..surplus);
     match arguments.local.output.output {
-        OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&entries, read.as_ref()))?,
+        OutputFormat::Json => format::print(&as_json(&entries, read.as_ref()))?,
         OutputFormat::Table => {
             terminal::print(&render::audit::render(&entries))?;
         }

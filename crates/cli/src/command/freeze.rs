@@ -25,7 +25,8 @@ pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
     if !state.is_frozen() {
         must_be_used(&state)?;
     }
-    let (at, by) = (Machine.now().to_string(), freeze::this_user());
+    let at = Machine.now().to_string();
+    let by = freeze::this_user();
     let new = Frozen { at, by, reason };
     let (already, freeze) = match freeze::freeze(&state, &new)? {
         Freezing::Done => (false, Some(new)),

@@ -23,7 +23,8 @@ use crate::terminal;
 
 pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
-    let (client, selection) = (&connection.client, arguments.select.selection());
+    let client = &connection.client;
+    let selection = arguments.select.selection();
     let named: BTreeSet<VmId> = selection.guests.iter().filter_map(number).collect();
     let scope = if selection.is_everything() {
         PassScope::Whole
@@ -44,7 +45,8 @@ pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
     let snapshot = observe_scope(client, &named, &scope, CONCURRENCY).await?;
     all_seen(&named, &snapshot, &scope)?;
     let places = Places::read(&arguments.out, arguments.format)?;
-    let (mut files, mut skipped) = (Vec::new(), Vec::new());
+    let mut files = Vec::new();
+    let mut skipped = Vec::new();
     for guest in snapshot.guests.values() {
         match places.of(guest.id, arguments.force) {
             ImportPlace::Write { path, format } => {

@@ -33,7 +33,7 @@ pub(crate) async fn run(arguments: AcknowledgeArgs) -> Result<Exit, Failure> {
     }
     let AcknowledgeArgs { file, local: LocalArgs { place, output }, prepare: _, reason: _ } =
         arguments;
-    approvals::submit(&SubmitArgs { place, file, wait: 60, output }).await
+    approvals::submit(&SubmitArgs { place, file, wait: 60, yes: false, output }).await
 }
 
 /// A public key has some 100 bytes.

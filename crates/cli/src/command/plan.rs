@@ -21,8 +21,8 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
     let Some((desired, origins, sources)) = believed else {
         return Ok(Exit::Invalid);
     };
-    let (scope, policy) =
-        (PassScope::of(&arguments.select.selection(), &desired)?, &connection.config.policy);
+    let scope = PassScope::of(&arguments.select.selection(), &desired)?;
+    let policy = &connection.config.policy;
     let Preview { actual, plan, scope } =
         preview(&connection.client, &desired, scope, &state, policy).await?;
     match arguments.output.output {

@@ -19,9 +19,11 @@ pub(crate) async fn run(arguments: &cli::RunArgs) -> Result<Exit, Failure> {
     let named = arguments.config.as_deref().map(|path| path.as_std_path().to_owned());
     let config_path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_PATH));
     let config = AgentConfig::from_file(&config_path)?;
-    let (endpoint, trust, token) =
-        (config.pve.endpoint()?, config.pve.trust()?, config.pve.token()?);
-    let (owner, seal_key) = (token.id().to_owned(), token.seal_key());
+    let endpoint = config.pve.endpoint()?;
+    let trust = config.pve.trust()?;
+    let token = config.pve.token()?;
+    let owner = token.id().to_owned();
+    let seal_key = token.seal_key();
     let exchange = HttpExchange::new(endpoint.clone(), &trust, token, Timeouts::default());
     let exchange = Arc::new(exchange.map_err(ConfigError::from)?);
     let node = match config.pve.node.clone() {

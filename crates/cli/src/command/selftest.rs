@@ -461,7 +461,8 @@ fn changed_keys(before: &Guest, after: &Guest) -> Vec<String> {
             })
             .collect()
     };
-    let (before, after) = (texts(before), texts(after));
+    let before = texts(before);
+    let after = texts(after);
     let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     keys.into_iter().filter(|key| before.get(*key) != after.get(*key)).cloned().collect()
 }

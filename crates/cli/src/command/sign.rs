@@ -6,14 +6,15 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::sign::{AnyStatement, ENVELOPE_BYTES_MAX, STATEMENT_LIFE_MAX_S};
 
 use crate::cli::SignArgs;
 use crate::command::{approvals, fleet};
 use crate::error::{Exit, Failure};
 use crate::signing::keygen::{self, MadeSignature, quoted};
-use crate::signing::offer::{Offer, OfferOrigin};
+use crate::signing::known_hosts::KnownHosts;
+use crate::signing::offer::{ItemAnswer, ItemSource, Offer, OfferOrigin, StatementTerms, terms};
 use crate::signing::{file, now};
 use crate::terminal;
 
@@ -24,42 +25,57 @@ pub(crate) async fn run(arguments: &SignArgs) -> Result<Exit, Failure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
         file::must_be_free(path, arguments.writing.force)?;
     }
-    let bytes = subject(arguments).await?;
-    let offer = Offer::read(bytes, arguments)?;
+    let offer = offer(arguments).await?;
     let mut err = std::io::stderr();
     writeln!(err, "{}", offer.words()?)?;
     warn_of_time(&offer.statement)?;
     if let Some(path) = &arguments.prepare {
         return prepared(&offer, path, arguments);
     }
-    let out = arguments.out.as_ref().expect("clap demands --out where there is no --prepare");
+    let name = Utf8PathBuf::from(offer.statement.file_name());
+    let out = arguments.out.as_ref().unwrap_or(&name);
+    file::must_be_free(out, arguments.writing.force)?;
     let made = signatures(&offer, out, arguments)?;
     let armours: Vec<&str> = made.iter().map(|made| made.armour.as_str()).collect();
     file::write(out, offer.seal(&armours)?.as_bytes(), arguments.writing.force)?;
     for MadeSignature { by, .. } in &made {
-        let (kind, print) = (by.key.key_type(), by.key.fingerprint());
+        let kind = by.key.key_type();
+        let print = by.key.fingerprint();
         writeln!(std::io::stdout(), "wrote {out}, signed by {kind} {print}")?;
+    }
+    if arguments.hub.is_some() {
+        writeln!(std::io::stderr(), "next: evenkeel fleet submit {}", quoted(out.as_str()))?;
     }
     Ok(Exit::Ok)
 }
 
-/// The bytes a word on the command line stands for: those of a file, or of an item that waits on this host.
-async fn subject(arguments: &SignArgs) -> Result<Vec<u8>, Failure> {
+/// What a word on the command line stands for: an item of a hub, one that waits on this host, or a file.
+async fn offer(arguments: &SignArgs) -> Result<Offer, Failure> {
     let word = arguments.subject.as_str();
-    let is_name = word.len() >= NAME_MIN && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if let Some(hub) = arguments.hub.as_ref().filter(|_| is_name) {
-        let hub = Some(hub.clone()).filter(|hub| !hub.is_empty());
-        return fleet::item_named(hub, word).await;
+    let of_item = |bytes: &[u8], source, signed| {
+        if !arguments.signature.is_empty() {
+            return Err(Failure::new(Exit::Usage, "a pending item is not what was signed")
+                .hint("name the statement that --prepare wrote"));
+        }
+        let known = KnownHosts::read(&arguments.hosts)?;
+        let answer = ItemAnswer::Approve { signed };
+        Offer::of_item(bytes, source, &known, StatementTerms { answer, ..terms(arguments) })
+    };
+    if let Some(hub) = &arguments.hub {
+        let item = fleet::item_named(Some(hub.clone()).filter(|hub| !hub.is_empty()), word).await?;
+        return of_item(&item, ItemSource::Hub, None);
     }
+    let is_name = word.len() >= NAME_MIN && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_name && !arguments.subject.as_std_path().exists() {
         let items = approvals::items(&arguments.place).await.map_err(|failure| {
             let message = format!("{word} is no file here, and {}", failure.message);
             Failure::new(failure.exit, message)
                 .hint("fetch the item on its host: `evenkeel pending ID --out item.json`, and sign that file")
         })?;
-        return Ok(approvals::named(&items, word)?.envelope.clone().into_bytes());
+        let item = approvals::named(&items, word)?;
+        return of_item(item.envelope.as_bytes(), ItemSource::Host, item.signed.as_deref());
     }
-    file::read(&arguments.subject, ENVELOPE_BYTES_MAX)
+    Offer::of_file(file::read(&arguments.subject, ENVELOPE_BYTES_MAX)?, arguments)
 }
 
 /// The shortest beginning of an item's name that is not taken for a mistyped file.
@@ -73,14 +89,20 @@ fn signatures(
 ) -> Result<Vec<MadeSignature>, Failure> {
     let namespace = offer.statement.namespace();
     let Some(key) = &arguments.key else {
-        let take = |path: &camino::Utf8PathBuf| {
+        let take = |path: &Utf8PathBuf| {
             keygen::take(path, namespace, &offer.payload).map_err(|failure| failure.in_file(path))
         };
         return arguments.signature.iter().map(take).collect();
     };
     let by_hand = by_hand(offer, key.as_str(), out.as_str(), arguments);
     writeln!(std::io::stderr(), "The same by hand:\n{by_hand}")?;
-    terminal::agreed(arguments.writing.yes, &format!("Sign this with {key}?"), "signed")?;
+    let question = format!("Sign this with {key}?");
+    if offer.statement.needs_a_person() {
+        let next = "answer on a terminal, or sign by hand with the commands above";
+        terminal::agreed_in_person(offer.statement.in_words(), &question, next)?;
+    } else {
+        terminal::agreed(arguments.writing.yes, &question, "signed")?;
+    }
     Ok(vec![keygen::sign(key, namespace, &offer.payload)?])
 }
 
@@ -90,9 +112,9 @@ fn prepared(offer: &Offer, path: &Utf8Path, arguments: &SignArgs) -> Result<Exit
     let sign = keygen::by_hand("KEY", offer.statement.namespace(), path.as_str());
     let subject = match &offer.origin {
         OfferOrigin::Envelope { .. } => &arguments.subject,
-        OfferOrigin::Pending { .. } | OfferOrigin::Statement => path,
+        OfferOrigin::Pending { .. } | OfferOrigin::Signed { .. } | OfferOrigin::Statement => path,
     };
-    let finish = finish(subject.as_str(), path.as_str(), "approval.json");
+    let finish = finish(subject.as_str(), path.as_str(), &offer.statement.file_name());
     writeln!(std::io::stderr(), "Sign it where the key is, then seal it:\n  {sign}\n  {finish}")?;
     Ok(Exit::Ok)
 }
@@ -102,12 +124,20 @@ fn by_hand(offer: &Offer, key: &str, out: &str, arguments: &SignArgs) -> String 
     let subject = arguments.subject.as_str();
     let (prepare, statement, sealed) = match &offer.origin {
         OfferOrigin::Statement => (None, subject, subject),
-        OfferOrigin::Pending { .. } => (Some(subject), STATEMENT, STATEMENT),
+        OfferOrigin::Pending { .. } | OfferOrigin::Signed { .. } => {
+            (Some(subject), STATEMENT, STATEMENT)
+        }
         OfferOrigin::Envelope { .. } => (Some(subject), STATEMENT, subject),
     };
     let mut lines = String::new();
     if let Some(subject) = prepare {
-        let _ = writeln!(lines, "  evenkeel sign {} --prepare {STATEMENT}", quoted(subject));
+        let hub = arguments.hub.as_ref().map(|hub| match hub.as_str() {
+            "" => " --hub".to_owned(),
+            hub => format!(" --hub {}", quoted(hub)),
+        });
+        let subject = quoted(subject);
+        let hub = hub.unwrap_or_default();
+        let _ = writeln!(lines, "  evenkeel sign {subject}{hub} --prepare {STATEMENT}");
     }
     let sign = keygen::by_hand(key, offer.statement.namespace(), statement);
     lines + &format!("  {sign}\n  {}\n", finish(sealed, statement, out))
@@ -115,12 +145,14 @@ fn by_hand(offer: &Offer, key: &str, out: &str, arguments: &SignArgs) -> String 
 
 fn finish(subject: &str, statement: &str, out: &str) -> String {
     let signature = format!("{statement}.sig");
-    let (subject, signature, out) = (quoted(subject), quoted(&signature), quoted(out));
+    let subject = quoted(subject);
+    let signature = quoted(&signature);
+    let out = quoted(out);
     format!("evenkeel sign {subject} --signature {signature} --out {out}")
 }
 
 /// A window that does not hold now may be meant: the host judges by its own clock.
-fn warn_of_time(statement: &AnyStatement) -> Result<(), Failure> {
+pub(crate) fn warn_of_time(statement: &AnyStatement) -> Result<(), Failure> {
     if let Err(refusal) = statement.window().judge(now(), STATEMENT_LIFE_MAX_S) {
         writeln!(std::io::stderr(), "warning: by the clock of this machine, {}\n", refusal.detail)?;
     }

@@ -134,7 +134,8 @@ fn announce(http: &Http, node: &Announced, arguments: &SimArgs) -> Result<(), Fa
     let out = &mut std::io::stdout();
     match arguments.output.output {
         OutputFormat::Json => {
-            let (url, node) = (http.url(), node.name.clone());
+            let url = http.url();
+            let node = node.name.clone();
             format::print(&SimFormat { format_version: 1, url, token, node, fingerprint })?;
         }
         OutputFormat::Table => {

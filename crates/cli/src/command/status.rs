@@ -1,7 +1,5 @@
 //! `evenkeel status`: how the running agent stands; without one, what its journal says.
 
-use std::io::Write as _;
-
 use evenkeel_agent::daemon::client::{AskError, ask};
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::daemon::status::{
@@ -14,7 +12,7 @@ use evenkeel_agent::state_dir::StateDir;
 use crate::cli::{self, OutputFormat};
 use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
-use crate::{render, terminal};
+use crate::{format, render, terminal};
 
 pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
     let state = arguments.local.place.state_dir()?;
@@ -28,10 +26,7 @@ pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
         }
     };
     match arguments.local.output.output {
-        OutputFormat::Json => {
-            let text = serde_json::to_string(&status).map_err(std::io::Error::from)?;
-            writeln!(std::io::stdout(), "{text}")?;
-        }
+        OutputFormat::Json => format::print(&status)?,
         OutputFormat::Table => {
             terminal::print(&render::status::render(&status, state.path(), arguments.all))?;
         }

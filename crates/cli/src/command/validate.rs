@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: &ValidateArgs) -> Result<Exit, Failure> {
         (OutputFormat::Json, Ok(desired)) => tell_json(desired, &[], &loaded)?,
         (OutputFormat::Json, Err(errors)) => tell_json(&Desired::default(), errors, &loaded)?,
         (OutputFormat::Table, Ok(desired)) => {
-            let (guests, files) = (desired.guests.len(), loaded.sources.iter().count());
+            let guests = desired.guests.len();
+            let files = loaded.sources.iter().count();
             let out = &mut std::io::stdout();
             writeln!(out, "{} in {}: valid", counted(guests, "guest"), counted(files, "file"))?;
         }
@@ -69,7 +70,7 @@ pub(super) fn believed_with_origins(
 }
 
 /// The last document of the hub that this host took, from its disk: no hub and no agent is needed.
-fn taken_from_hub(
+pub(super) fn taken_from_hub(
     config: &AgentConfig,
     state: &StateDir,
 ) -> Result<(Desired, Origins, Sources), Failure> {
@@ -81,9 +82,8 @@ fn taken_from_hub(
     let floor = verify::newest(&files)?.and_then(|(_, journal)| memory::floor(&journal));
     let floor =
         floor.ok_or_else(|| none("this host is not enrolled with a hub".to_owned(), enrol))?;
-    if floor.manifest.is_some() && floor.signer.is_none() && config.policy.desired_signed {
-        let message =
-            format!("nobody signed generation {}, so it holds no longer", floor.generation);
+    if let Some(unsigned) = floor.lacks_signature(config.policy.desired_signed) {
+        let message = format!("nobody signed generation {unsigned}, so it holds no longer");
         return Err(none(message, "an author signs the next one: `evenkeel fleet push --key`"));
     }
     let loaded = DocumentStore::new(state.path()).load(&floor);

@@ -11,9 +11,9 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    Act, AnyStatement, ApprovalDecision, ENVELOPE_BYTES_MAX, Envelope, Expected, FoundGuest,
-    Lookup, Namespace, PublicKey, Rotation, STATEMENT_LIFE_MAX_S, SpentNonces, Statement,
-    StatementLimits, Touch, TrustedSigners, authorise, render, rotate,
+    Act, AnyStatement, ApprovalDecision, ApprovalDemand, DenialStatement, ENVELOPE_BYTES_MAX,
+    Envelope, Expected, FoundGuest, Lookup, Namespace, PublicKey, Rotation, STATEMENT_LIFE_MAX_S,
+    SpentNonces, Statement, StatementLimits, Touch, TrustedSigners, authorise, render, rotate,
 };
 
 use crate::cli::{OutputFormat, VerifyArgs};
@@ -79,7 +79,8 @@ fn judge(
     let signatures = who_signed(envelope, namespace, trust)?;
     let statement = AnyStatement::parse(envelope.payload())?;
     if statement.namespace() != namespace {
-        let (is, wants) = (namespace.as_str(), statement.namespace().as_str());
+        let is = namespace.as_str();
+        let wants = statement.namespace().as_str();
         let detail =
             format!("it is signed for `{is}`, and what it says must be signed for `{wants}`");
         return Err(Refusal::new(ReasonCode::SigNamespace, detail));
@@ -87,6 +88,7 @@ fn judge(
     if let Some(trust) = trust {
         match &statement {
             AnyStatement::Op(statement) => would_allow(envelope, statement, trust, now)?,
+            AnyStatement::Deny(denial) => would_deny(envelope, denial, trust, now)?,
             AnyStatement::Rotation(rotation) => would_rotate(envelope, rotation, trust, now)?,
             AnyStatement::Acknowledge(statement) => {
                 would_acknowledge(envelope, statement, trust, now)?;
@@ -134,6 +136,7 @@ fn would_allow(
         found,
         params: statement.params.clone(),
         item: statement.item,
+        demand: ApprovalDemand::one(),
     };
     let clock = ClockReading { now, mark: now, doubt: None };
     let spent = SpentNonces::default();
@@ -144,6 +147,18 @@ fn would_allow(
             Err(Refusal::new(ReasonCode::Replay, format!("it was executed by {op}")))
         }
     }
+}
+
+/// Whether the denial would end its item, if that waits.
+fn would_deny(
+    envelope: &Envelope,
+    denial: &DenialStatement,
+    trust: &TrustedSigners,
+    now: UnixSeconds,
+) -> Result<(), Refusal> {
+    let clock = ClockReading { now, mark: now, doubt: None };
+    let limits = StatementLimits::default();
+    DenialStatement::judge(envelope, &denial.host, trust, &clock, limits).map(drop)
 }
 
 /// Whether the statement would hold on its host, if the journal is as it says.
@@ -165,7 +180,8 @@ fn would_rotate(
     now: UnixSeconds,
 ) -> Result<(), Refusal> {
     let clock = trust::reading(rotation, now);
-    let (authority, host) = (rotation.authority, &rotation.host);
+    let authority = rotation.authority;
+    let host = &rotation.host;
     rotate(envelope, authority, trust, host, &clock, STATEMENT_LIFE_MAX_S).map(|_| ())
 }
 
@@ -173,7 +189,8 @@ impl VerifyFinding {
     fn text(&self) -> String {
         let mut text = String::new();
         for SignerLine { key, touch, signer } in &self.signatures {
-            let (kind, print) = (key.key_type(), key.fingerprint());
+            let kind = key.key_type();
+            let print = key.fingerprint();
             let _ = write!(text, "signed by {kind} {print}");
             if let Some((name, role)) = signer {
                 let _ = write!(text, ", {name}, {role}");
@@ -189,7 +206,11 @@ impl VerifyFinding {
         text += match (&self.statement, self.allowed) {
             (_, false) => "who may sign was not asked (no --trust); it says\n\n",
             (AnyStatement::Op(_), true) => {
-                "allowed_signed: on its host, if the guest is still as it was and the nonce unspent\n\n"
+                "allowed_signed: on its host, if the guest is still as it was, the nonce unspent, and the host's rules ask for \
+                 no more signers\n\n"
+            }
+            (AnyStatement::Deny(_), true) => {
+                "allowed_signed: on its host, while the item it denies waits\n\n"
             }
             (AnyStatement::Acknowledge(_), true) => {
                 "allowed_signed: on its host, while it waits for exactly this rollback\n\n"
@@ -201,7 +222,8 @@ impl VerifyFinding {
 
     fn as_format(&self) -> VerifyFormat {
         let allowed = || DecisionFormat::new(ReasonCode::AllowedSigned, None);
-        let (host, window) = (self.statement.host(), self.statement.window());
+        let host = self.statement.host();
+        let window = self.statement.window();
         VerifyFormat {
             namespace: Some(self.statement.namespace().as_str()),
             signatures: self.signatures.iter().map(SignerLine::as_format).collect(),
@@ -236,7 +258,8 @@ fn pending(envelope: &Envelope, arguments: &VerifyArgs) -> Result<Exit, Failure>
         Ok(found) => found,
         Err(refusal) => return refuse(&refusal, arguments),
     };
-    let (host, print) = (&item.host.id, key.fingerprint());
+    let host = &item.host.id;
+    let print = key.fingerprint();
     if let Err(failure) = KnownHosts::read(&arguments.hosts)?.demand(host, &key) {
         return match arguments.output.output {
             OutputFormat::Table => Err(failure),

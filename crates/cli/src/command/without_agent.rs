@@ -41,14 +41,17 @@ pub(crate) fn journal_state(state: &StateDir) -> Result<Option<JournalState>, Fa
 /// Raises an item for an act nobody declared, or does what needs no signature and awaits what becomes of it.
 pub(super) async fn request(
     place: &Place,
-    op: ActionKind,
-    guest: &GuestName,
-    params: BTreeMap<String, String>,
+    (op, guest, params, requester): (
+        ActionKind,
+        &GuestName,
+        BTreeMap<String, String>,
+        Option<String>,
+    ),
     within: Duration,
 ) -> Result<SocketAnswer, Failure> {
     let mut interrupts = Interrupts::listen()?;
     let mut engine = engine(place).await?;
-    match approvals::request(&mut engine, op, guest, params).await? {
+    match approvals::request(&mut engine, op, guest, params, requester).await? {
         Ok(answer) => Ok(answer),
         Err(op) => awaited(engine, op, within, &mut interrupts).await,
     }

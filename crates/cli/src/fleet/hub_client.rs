@@ -109,6 +109,11 @@ impl HubClient {
         if status.is_success() { Ok(()) } else { Err(refused(status, &bytes)) }
     }
 
+    /// Ends everything of a kind, and learns how much that was.
+    pub(crate) async fn end_all<T: DeserializeOwned>(&self, target: &str) -> Result<T, Failure> {
+        self.send(Method::DELETE, target, None::<&()>, None).await
+    }
+
     async fn send<T: DeserializeOwned>(
         &self,
         method: Method,

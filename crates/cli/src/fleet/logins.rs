@@ -2,9 +2,6 @@
 //!
 //! A token is good for twelve hours. It is never printed, and never an argument.
 
-use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-
 use camino::Utf8PathBuf;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
@@ -24,6 +21,8 @@ pub(crate) struct HubLogin {
     pub(crate) token: SecretString,
     /// By the hub's clock, as it said.
     pub(crate) expires_at: String,
+    /// The word of the browser that the last link to the console was for. It is no secret.
+    pub(crate) browser: Option<String>,
 }
 
 /// All of them, the last one made first.
@@ -40,6 +39,8 @@ struct WrittenLogin {
     account: String,
     token: String,
     expires_at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    browser: Option<String>,
 }
 
 impl HubLogins {
@@ -49,10 +50,10 @@ impl HubLogins {
     }
 
     fn read_from(path: Utf8PathBuf) -> Result<Self, Failure> {
-        let Ok(found) = path.as_std_path().symlink_metadata() else {
+        let Some(is_private) = file::is_private(&path) else {
             return Ok(Self { path, logins: Vec::new() });
         };
-        if found.mode() & 0o077 != 0 {
+        if !is_private {
             let message = format!("others can read {path}, which holds your tokens");
             let hint = format!("log out everywhere, then: chmod 600 {path}");
             return Err(Failure::new(Exit::Denied, message).hint(hint));
@@ -62,11 +63,12 @@ impl HubLogins {
             Failure::new(Exit::Invalid, format!("{path} is not a file of logins"))
                 .hint("remove it and log in again")
         })?;
-        let login = |WrittenLogin { origin, account, token, expires_at }| HubLogin {
+        let login = |WrittenLogin { origin, account, token, expires_at, browser }| HubLogin {
             origin,
             account,
             token: SecretString::from(token),
             expires_at,
+            browser,
         };
         Ok(Self { path, logins: written.into_iter().map(login).collect() })
     }
@@ -86,10 +88,20 @@ impl HubLogins {
         })
     }
 
-    /// Keeps a login, in place of an earlier one at the same hub.
-    pub(crate) fn keep(mut self, login: HubLogin) -> Result<(), Failure> {
+    /// Keeps a login, in place of an earlier one at the same hub. The browser stays the same.
+    pub(crate) fn keep(mut self, mut login: HubLogin) -> Result<(), Failure> {
+        let earlier = self.logins.iter().find(|other| other.origin == login.origin);
+        login.browser = login.browser.or_else(|| earlier?.browser.clone());
         self.logins.retain(|other| other.origin != login.origin);
         self.logins.insert(0, login);
+        self.write()
+    }
+
+    /// Remembers which browser links are for.
+    pub(crate) fn remember_browser(mut self, origin: &str, word: &str) -> Result<(), Failure> {
+        for login in self.logins.iter_mut().filter(|login| login.origin == origin) {
+            login.browser = Some(word.to_owned());
+        }
         self.write()
     }
 
@@ -100,33 +112,23 @@ impl HubLogins {
     }
 
     fn write(&self) -> Result<(), Failure> {
-        let cannot = |error: std::io::Error| {
-            Failure::new(Exit::Failed, format!("cannot write {}", self.path)).because(error)
-        };
         let written: Vec<WrittenLogin> = self.logins.iter().map(WrittenLogin::of).collect();
         let bytes = serde_json::to_vec_pretty(&written).expect("texts are JSON");
-        let directory = self.path.parent().expect("the file lies in a directory").as_std_path();
-        fs_err::create_dir_all(directory).map_err(cannot)?;
-        let mut file = tempfile::Builder::new()
-            .prefix(".evenkeel-")
-            .permissions(std::fs::Permissions::from_mode(0o600))
-            .tempfile_in(directory)
-            .map_err(cannot)?;
-        file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).map_err(cannot)?;
-        file.persist(&self.path).map_err(|error| cannot(error.error))?;
-        Ok(())
+        file::write_private(&self.path, &bytes)
     }
 }
 
 impl WrittenLogin {
     fn of(login: &HubLogin) -> Self {
-        let HubLogin { origin, account, token, expires_at } = login.clone();
-        Self { origin, account, token: token.expose_secret().to_owned(), expires_at }
+        let HubLogin { origin, account, token, expires_at, browser } = login.clone();
+        Self { origin, account, token: token.expose_secret().to_owned(), expires_at, browser }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
     use super::*;
 
     fn login(origin: &str, token: &str) -> HubLogin {
@@ -135,6 +137,7 @@ mod tests {
             account: "alice".to_owned(),
             token: SecretString::from(token),
             expires_at: "2026-11-17T12:00:00Z".to_owned(),
+            browser: None,
         }
     }
 
@@ -145,12 +148,15 @@ mod tests {
         let read = || HubLogins::read_from(path.clone());
         assert_eq!(read().unwrap().find(None).unwrap_err().exit, Exit::Denied);
         read().unwrap().keep(login("https://a:1", "evka_a")).unwrap();
+        read().unwrap().remember_browser("https://a:1", "4f7k-q2mx").unwrap();
         read().unwrap().keep(login("https://b:1", "evka_b")).unwrap();
         assert_eq!(path.as_std_path().metadata().unwrap().mode() & 0o777, 0o600);
         assert_eq!(read().unwrap().find(None).unwrap().origin, "https://b:1");
         read().unwrap().keep(login("https://a:1", "evka_c")).unwrap();
         let logins = read().unwrap();
         assert_eq!(logins.find(None).unwrap().token.expose_secret(), "evka_c");
+        assert_eq!(logins.find(None).unwrap().browser.as_deref(), Some("4f7k-q2mx"));
+        assert_eq!(logins.find(Some("https://b:1")).unwrap().browser, None);
         assert_eq!(logins.logins.len(), 2);
         assert!(!format!("{logins:?}").contains("evka_c"));
         logins.forget("https://a:1").unwrap();

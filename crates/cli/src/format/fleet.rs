@@ -1,9 +1,9 @@
 //! `fleet … -o json`. What is listed stands as the hub's interface has it (docs/reference/openapi.json).
 
-use evenkeel_core::fleet::{ReportedDecision, ToldOperation};
+use evenkeel_core::fleet::{RefusedGeneration, ReportedDecision, ToldOperation};
 use evenkeel_hub::people::wire::{
     AuditBody, DifferenceBody, EnvelopeBody, GenerationBody, GuestBody, HistoryBody, HostBody,
-    HostDetailBody, PendingBody,
+    HostDetailBody, LoginBody, PendingBody,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -36,6 +36,39 @@ pub(crate) struct FleetConsoleFormat {
     pub(crate) link: String,
     /// How long.
     pub(crate) expires_in_s: u64,
+}
+
+/// What an account has open at a hub.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetLoginsFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// The newest first.
+    pub(crate) logins: Vec<LoginBody>,
+}
+
+/// Tokens for hosts to enrol with.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct FleetEnrolTokenFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// The hub.
+    pub(crate) hub: String,
+    /// In the order they were asked for.
+    pub(crate) tokens: Vec<MadeEnrolToken>,
+    /// What to run on each host; it asks for the token.
+    pub(crate) command: String,
+}
+
+/// A token, told once.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct MadeEnrolToken {
+    /// For this host.
+    pub(crate) host: String,
+    /// `evke_…`, good for one use.
+    pub(crate) token: String,
+    /// When it ends, by the hub's clock.
+    pub(crate) expires_at: String,
 }
 
 /// Who is there.
@@ -75,6 +108,10 @@ pub(crate) struct FleetPushFormat {
     pub(crate) pushed: bool,
     /// Guest by guest, what differs from the generation before.
     pub(crate) difference: Vec<DifferenceBody>,
+    /// Whether the host has it in effect, as the hub says; null if nobody waited for that.
+    pub(crate) in_effect: Option<bool>,
+    /// Why the host refused it, as the hub says.
+    pub(crate) refused: Option<RefusedGeneration>,
 }
 
 /// What differs.
@@ -86,6 +123,8 @@ pub(crate) struct FleetDiffFormat {
     pub(crate) host: String,
     /// From this generation; 0 for none.
     pub(crate) from: u64,
+    /// Whether that is verified; if not, `difference` is everything.
+    pub(crate) from_verified: bool,
     /// To this one; null for files.
     pub(crate) to: Option<u64>,
     /// Guest by guest.
@@ -119,8 +158,10 @@ pub(crate) struct FleetPendingFormat {
 pub(crate) struct FleetSubmitFormat {
     /// 1.
     pub(crate) format_version: u32,
-    /// With the host's verdict, once there is one.
+    /// With the verdict as the hub tells it, once there is one.
     pub(crate) envelope: EnvelopeBody,
+    /// Whether the host signed this verdict about what was handed in.
+    pub(crate) verified: bool,
 }
 
 /// What people did.

@@ -17,10 +17,12 @@ mod status;
 pub(crate) mod tools;
 pub(crate) mod verify;
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 
 use evenkeel_agent::journal::moment;
 use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::shown_text;
 use serde::Serialize;
 
 use crate::error::Failure;
@@ -28,7 +30,22 @@ use crate::error::Failure;
 /// Prints an answer on one line.
 pub(crate) fn print(answer: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(answer).map_err(std::io::Error::from)?;
-    Ok(writeln!(std::io::stdout(), "{text}")?)
+    Ok(writeln!(std::io::stdout(), "{}", harmless(&text))?)
+}
+
+/// The same JSON, in which letters that would steer a terminal are spelled by JSON's own escapes.
+pub(crate) fn harmless(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for letter in json.chars() {
+        if letter == '\n' || !shown_text::steers(letter) {
+            shown.push(letter);
+            continue;
+        }
+        for unit in letter.encode_utf16(&mut [0; 2]) {
+            write!(shown, "\\u{unit:04x}").expect("writing to a string cannot fail");
+        }
+    }
+    shown
 }
 
 /// A moment as every format writes it; none for one that no calendar has.
@@ -41,6 +58,14 @@ mod tests {
     use schemars::{Schema, schema_for};
 
     use super::*;
+
+    #[test]
+    fn z21_json_keeps_its_meaning_and_steers_no_terminal() {
+        let text = "a\u{1b}[2J\u{9b}\u{202e}\u{e0041}\n é";
+        let json = harmless(&serde_json::to_string(text).unwrap());
+        assert!(!json.chars().any(shown_text::steers), "{json:?}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
 
     /// Every format, under the name of its page.
     fn schemas() -> Vec<(&'static str, Schema)> {
@@ -57,7 +82,9 @@ mod tests {
             ("signers-list", schema_for!(signers::SignersFormat)),
             ("audit", schema_for!(audit::AuditFormat)),
             ("fleet-login", schema_for!(fleet::FleetLoginFormat)),
+            ("fleet-logins", schema_for!(fleet::FleetLoginsFormat)),
             ("fleet-console", schema_for!(fleet::FleetConsoleFormat)),
+            ("fleet-enrol-token", schema_for!(fleet::FleetEnrolTokenFormat)),
             ("fleet-hosts", schema_for!(fleet::FleetHostsFormat)),
             ("fleet-status", schema_for!(fleet::FleetStatusFormat)),
             ("fleet-push", schema_for!(fleet::FleetPushFormat)),

@@ -226,7 +226,8 @@ impl ChangeFormat {
             return action.changes.iter().map(Self::of).collect();
         }
         let one = |KeyChange { key, before, after, subject: _ }| {
-            let (class, when) = (action.class.to_string(), "live".to_owned());
+            let class = action.class.to_string();
+            let when = "live".to_owned();
             Self { key, before, after, class, when }
         };
         action.key_changes().into_iter().map(one).collect()

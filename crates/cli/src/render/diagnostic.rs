@@ -10,6 +10,7 @@ use std::ops::Range;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use evenkeel_core::diagnostic::{Diagnostic, SourceFile, Sources, Span};
+use evenkeel_core::shown_text;
 
 /// Draws the diagnostics in the given order, a blank line between them, a newline at the end. With colour:
 /// the stream it is printed to drops that where it does not belong.
@@ -183,41 +184,12 @@ impl Excerpt<'_> {
 
 /// Source text without characters a terminal acts on; lines and tabs stay.
 fn source(text: &str) -> String {
-    text.chars().filter(|letter| *letter != '\r').map(keep_lines).collect()
-}
-
-fn keep_lines(letter: char) -> char {
-    if matches!(letter, '\n' | '\t') { letter } else { picture(letter) }
+    shown_text::escaped_lines(&text.replace('\r', ""))
 }
 
 /// One line without characters a terminal acts on.
 fn shown(text: &str) -> Cow<'static, str> {
-    text.chars().map(picture).collect()
-}
-
-/// The character, or a picture of it when a terminal would act on it instead of drawing it.
-pub(crate) fn picture(letter: char) -> char {
-    match letter {
-        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(letter)).unwrap_or(REPLACEMENT),
-        '\x7f' => '\u{2421}',
-        _ if letter.is_control() || turns_text(letter) => REPLACEMENT,
-        _ => letter,
-    }
-}
-
-const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
-
-/// Characters that draw nothing but reorder or break what is drawn around them.
-fn turns_text(letter: char) -> bool {
-    matches!(
-        letter,
-        '\u{61c}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}'
-            | '\u{e0000}'..='\u{e007f}'
-    )
+    shown_text::escaped(text).into()
 }
 
 #[cfg(test)]
@@ -384,7 +356,7 @@ mod tests {
             .related(Span::new(id, 0, 3), evil)
             .hint(evil);
         let drawn = draw(&[mistake], &sources, &Renderer::plain());
-        let acts = |letter: char| letter != '\n' && (letter.is_control() || turns_text(letter));
+        let acts = |letter: char| letter != '\n' && shown_text::steers(letter);
         assert!(!drawn.contains(acts), "{drawn:?}");
         assert!(drawn.contains("= 1"), "{drawn}");
     }

@@ -1,16 +1,13 @@
-//! What differs between two documents, guest by guest, as a person reads it.
+//! What differs between two documents, guest by guest, as a person reads it before they sign: whole, nothing is cut.
 
 use std::fmt::Write as _;
 
+use evenkeel_core::shown_text::escaped;
 use evenkeel_hub::people::wire::{DifferenceBody, KeyDifferenceBody};
 
-use super::style::{ADD, CHANGE, FAINT, GUEST, styled};
-use super::tamed;
+use super::style::{ADD, CHANGE, FAINT, GUEST, REMOVE, styled};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
-
-/// How much of one value is shown.
-const VALUE_MAX: usize = 200;
 
 /// Every guest that is declared otherwise; a sentence if there is none.
 pub(crate) fn render(differences: &[DifferenceBody]) -> String {
@@ -19,8 +16,7 @@ pub(crate) fn render(differences: &[DifferenceBody]) -> String {
     }
     let mut text = String::new();
     for DifferenceBody { guest, name, change, keys } in differences {
-        let (guest, name) = (tamed(guest, 40), tamed(name, 64));
-        let heading = format!("{guest} {name}");
+        let heading = format!("{} {}", escaped(guest), escaped(name));
         let heading = styled(GUEST, heading.trim_end());
         match change.as_str() {
             "added" => writeln!(text, "{} {heading}", styled(ADD, "+")),
@@ -39,17 +35,26 @@ pub(crate) fn render(differences: &[DifferenceBody]) -> String {
 }
 
 fn one(change: &KeyDifferenceBody) -> String {
-    let KeyDifferenceBody { key, before, after, origin } = change;
-    let shown = |value: &str| tamed(value, VALUE_MAX);
+    let KeyDifferenceBody { key, before, after, removed, added, origin } = change;
     let values = match (before, after) {
-        (None, Some(after)) => shown(after),
-        (Some(before), None) => format!("{} -> no longer said", shown(before)),
-        (Some(before), Some(after)) => format!("{} -> {}", shown(before), shown(after)),
-        (None, None) => String::new(),
+        _ if !(removed.is_empty() && added.is_empty()) => entries(removed, added),
+        (None, Some(after)) => format!(": {}", escaped(after)),
+        (Some(before), None) => format!(": {} -> no longer said", escaped(before)),
+        (Some(before), Some(after)) => format!(": {} -> {}", escaped(before), escaped(after)),
+        (None, None) => ":".to_owned(),
     };
-    let origin =
-        origin.as_deref().map(|origin| styled(FAINT, format!("  # {}", tamed(origin, 120))));
-    format!("{}: {values}{}", tamed(key, 64), origin.unwrap_or_default())
+    let origin = origin.as_deref().map(|origin| styled(FAINT, format!("  # {}", escaped(origin))));
+    let (first, rest) = values.split_once('\n').unwrap_or((&values, ""));
+    let rest = if rest.is_empty() { String::new() } else { format!("\n{rest}") };
+    format!("{}{first}{}{rest}", escaped(key), origin.unwrap_or_default())
+}
+
+/// What a list lost and gained, an entry a line.
+fn entries(removed: &[String], added: &[String]) -> String {
+    let line = |sign, entry: &String| format!("\n      {sign} {}", escaped(entry));
+    let removed = removed.iter().map(|entry| line(styled(REMOVE, "-"), entry));
+    let added = added.iter().map(|entry| line(styled(ADD, "+"), entry));
+    std::iter::once(":".to_owned()).chain(removed).chain(added).collect()
 }
 
 #[cfg(test)]
@@ -62,6 +67,8 @@ mod tests {
             key: key.to_owned(),
             before: before.map(str::to_owned),
             after: after.map(str::to_owned),
+            removed: Vec::new(),
+            added: Vec::new(),
             origin: Some("web.toml:4".to_owned()),
         };
         let guest = |change: &str, keys| DifferenceBody {
@@ -81,7 +88,40 @@ mod tests {
         assert!(plain.contains("    cores: 2 -> 4  # web.toml:4\n"), "{plain}");
         assert!(plain.contains("run: \"x\" -> no longer said"), "{plain}");
         assert!(plain.contains("(no longer managed"), "{plain}");
-        assert!(!plain.contains("[2J") || plain.contains("␛[2J"), "{plain}");
+        assert!(plain.contains("we\\u{1b}[2Jb"), "{plain}");
         assert_eq!(render(&[]), "no guest is declared otherwise\n");
+    }
+
+    #[test]
+    fn z05_the_last_of_many_long_entries_is_shown_whole() {
+        let keys = |count: usize| -> String {
+            let keys: Vec<String> =
+                (0..count).map(|n| format!("\"ssh-ed25519 {} key{n}\"", "A".repeat(68))).collect();
+            format!("[{}]", keys.join(", "))
+        };
+        let before = keys(9);
+        let after = keys(10);
+        let long = "x".repeat(5000);
+        let change = |key: &str, before: &str, after: &str, added: Vec<String>| KeyDifferenceBody {
+            key: key.to_owned(),
+            before: Some(before.to_owned()),
+            after: Some(after.to_owned()),
+            removed: Vec::new(),
+            added,
+            origin: Some("web.toml:4".to_owned()),
+        };
+        let tenth = format!("\"ssh-ed25519 {} key9\"", "A".repeat(68));
+        let text = render(&[DifferenceBody {
+            guest: "qemu/200".to_owned(),
+            name: String::new(),
+            change: "changed".to_owned(),
+            keys: vec![
+                change("sshkeys", &before, &after, vec![tenth.clone()]),
+                change("description", "\"a\"", &format!("\"{long}!\""), Vec::new()),
+            ],
+        }]);
+        let plain = anstream::adapter::strip_str(&text).to_string();
+        assert!(plain.contains(&format!("sshkeys:  # web.toml:4\n      + {tenth}\n")), "{plain}");
+        assert!(plain.contains(&format!("-> \"{long}!\"")), "nothing is cut");
     }
 }

@@ -32,7 +32,8 @@ fn broken(fitted: &mut String, line: &str, width: usize) {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let below = " ".repeat((indent + HANGING).min(width / 2));
     fitted.push_str(&line[..indent]);
-    let (mut at, mut is_first) = (indent, true);
+    let mut at = indent;
+    let mut is_first = true;
     for (blanks, word) in words(&line[indent..], width - below.len()) {
         let long = columns(word);
         if !is_first && at + blanks.len() + long > width {

@@ -60,7 +60,8 @@ pub(crate) fn in_flight(operations: &[Operation]) -> String {
     let mut text =
         format!("In flight, by the journal: {}\n", counted(operations.len(), "operation"));
     for operation in operations {
-        let (guest, kind) = (operation.intent.guest, operation.intent.kind);
+        let guest = operation.intent.guest;
+        let kind = operation.intent.kind;
         let named = format!("{}  {kind}  {}", styled(GUEST, guest), operation.state.as_str());
         let task = operation.task.as_ref().map_or("no task is known yet", Upid::as_str);
         let told = format!("{}  {}", operation.id, tamed(task, TEXT_LENGTH_MAX));
@@ -78,7 +79,8 @@ fn blocks(operations: &[OpSummary]) -> String {
     for operation in operations {
         let [at, op, guest, kind, state] = cells(operation);
         let state = styled(style_of(&operation.state), state);
-        let (at, guest) = (styled(FAINT, at), styled(GUEST, guest));
+        let at = styled(FAINT, at);
+        let guest = styled(GUEST, guest);
         writeln!(text, "{at}  {guest}  {kind}  {state}").expect(INFALLIBLE);
         let said = tamed(said(operation), REASON_WIDTH_MAX);
         writeln!(text, "    {op}  {said}").expect(INFALLIBLE);
@@ -158,7 +160,7 @@ mod tests {
     }
 
     fn diagnostic_safe(letter: char) -> bool {
-        crate::render::diagnostic::picture(letter) == letter
+        !evenkeel_core::shown_text::steers(letter)
     }
 
     #[test]

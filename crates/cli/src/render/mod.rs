@@ -12,21 +12,18 @@ pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod style;
 
-/// How much of a pending item's name is shown: enough to tell a few hundred apart.
-pub(crate) const PENDING_SHORT: usize = 12;
+use evenkeel_core::shown_text;
+
+/// How much of a pending item's name is shown and must be given to a hub: 64 bits, so that no other bytes with the same
+/// beginning can be made for it.
+pub(crate) const PENDING_SHORT: usize = 16;
 
 /// `1 guest`, `3 guests`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// A text of somebody else's on one line of at most so many characters, drawn and never acted upon.
-pub(crate) fn tamed(text: &str, length_max: usize) -> String {
-    let mut letters = text.chars().map(diagnostic::picture);
-    let mut shown: String = letters.by_ref().take(length_max).collect();
-    if letters.next().is_some() {
-        shown.pop();
-        shown.push('…');
-    }
-    shown
+/// A text of others on one line of at most so many columns, drawn and never acted upon. Not for what is signed.
+pub(crate) fn tamed(text: &str, columns_max: usize) -> String {
+    shown_text::one_line(text, columns_max)
 }

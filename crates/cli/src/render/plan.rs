@@ -85,7 +85,8 @@ fn drawn(
         let width = |column: fn(&PlanRow) -> &String| {
             rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
         };
-        let (subjects, changes) = (width(|row| &row.subject), width(|row| &row.change));
+        let subjects = width(|row| &row.subject);
+        let changes = width(|row| &row.change);
         for (at, row) in rows.iter().enumerate() {
             row.write(&mut text, subjects, changes.min(CHANGE_WIDTH_MAX));
             // Once for all parts of a key.

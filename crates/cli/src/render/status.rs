@@ -20,8 +20,8 @@ use std::fmt::{Display, Write as _};
 use std::path::Path;
 
 use evenkeel_agent::daemon::status::{
-    AgentStatus, GuestStatus, HostStatus, HubStatus, JournalStatus, OperationStatus, PassStatus,
-    PendingStatus, SilentStorage, Trouble, WarningStatus,
+    AgentStatus, AuthorWordStatus, GuestStatus, HostStatus, HubStatus, JournalStatus,
+    OperationStatus, PassStatus, PendingStatus, SilentStorage, Trouble, WarningStatus,
 };
 use evenkeel_agent::engine::RaisedBy;
 use evenkeel_agent::freeze::Frozen;
@@ -131,6 +131,21 @@ fn hub_rows(text: &mut String, hub: &HubStatus) {
             None => heard,
         },
     );
+    if let Some(AuthorWordStatus { generation, signer, signed_at, taken_at }) = &hub.author_word {
+        let signed_at = moment(*signed_at);
+        let taken_at = moment(*taken_at);
+        let word =
+            format!("generation {generation} signed {signed_at} by {signer}, taken {taken_at}");
+        row(text, "last word", tamed(&word, usize::MAX));
+    }
+    if let Some(why) = &hub.stale {
+        row(text, "", styled(WAITS, tamed(why, usize::MAX)));
+        row(
+            text,
+            "",
+            "`evenkeel fleet push` of what is there signs it anew; ask the author".to_owned(),
+        );
+    }
     if hub.signer.is_some() && !hub.signer_is_trusted {
         row(
             text,
@@ -306,7 +321,8 @@ fn pass(pass: &PassStatus) -> String {
     let some = counts.iter().filter(|(count, _)| *count > 0);
     parts.extend(some.map(|(count, word)| format!("{count} {word}")));
     let under_way = if *ended { "" } else { ", under way" };
-    let (seconds, tenths) = (took_ms / 1_000, took_ms % 1_000 / 100);
+    let seconds = took_ms / 1_000;
+    let tenths = took_ms % 1_000 / 100;
     format!("{}, took {seconds}.{tenths} s: {}{under_way}", moment(*at), parts.join(", "))
 }
 
@@ -369,4 +385,51 @@ fn operations(text: &mut String, operations: &[OperationStatus]) {
 /// To the second: nobody reads a status by fractions.
 pub(crate) fn moment(at: Timestamp) -> String {
     at.strftime("%F %TZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::fleet::{AuthorWord, Generation, stale_word};
+    use evenkeel_core::operation::UnixSeconds;
+
+    use super::*;
+
+    #[test]
+    fn z24_the_last_word_of_an_author_and_that_it_is_old_stand_beside_when_the_hub_was_heard() {
+        let signed_at = UnixSeconds(1_795_000_000);
+        let taken_at = UnixSeconds(1_795_000_060);
+        let generation = Generation(7);
+        let signer = "ada".to_owned();
+        let word = AuthorWord { generation, signer, signed_at, taken_at };
+        let stale = |now| stale_word(Some(&word), 7 * 86_400, UnixSeconds(now));
+        let rows = |stale: Option<String>| {
+            let status = HubStatus {
+                url: "https://hub.example:8443/".to_owned(),
+                generation: 7,
+                signer: Some("ada".to_owned()),
+                signer_is_trusted: true,
+                heard: Some("2026-11-30T10:00:00Z".parse().unwrap()),
+                trouble: None,
+                refused: None,
+                journal_rollback: false,
+                author_word: AuthorWordStatus::of(&word),
+                stale,
+            };
+            let mut text = String::new();
+            hub_rows(&mut text, &status);
+            text
+        };
+        let fresh = rows(stale(1_795_000_100));
+        assert!(fresh.contains("last heard 2026-11-30"), "{fresh}");
+        assert!(
+            fresh.contains("generation 7 signed 2026-11-18") && fresh.contains("by ada, taken"),
+            "{fresh}"
+        );
+        assert!(!fresh.contains("holding documents back"), "{fresh}");
+        let old = rows(stale(1_795_000_000 + 8 * 86_400));
+        assert!(
+            old.contains("holding documents back") && old.contains("evenkeel fleet push"),
+            "{old}"
+        );
+    }
 }

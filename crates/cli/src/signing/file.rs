@@ -38,6 +38,26 @@ fn directory(path: &Utf8Path) -> &Utf8Path {
 
 /// Writes a file: whole, synced, and only then under its name.
 pub(crate) fn write(path: &Utf8Path, bytes: &[u8], replace: bool) -> Result<(), Failure> {
+    write_with_mode(path, bytes, replace, 0o644)
+}
+
+/// The same for its owner alone, in place of what was there, with the directory it lies in.
+pub(crate) fn write_private(path: &Utf8Path, bytes: &[u8]) -> Result<(), Failure> {
+    let directory = directory(path);
+    fs_err::create_dir_all(directory.as_std_path()).map_err(|error| {
+        Failure::new(Exit::Failed, format!("cannot make {directory}")).because(error)
+    })?;
+    write_with_mode(path, bytes, true, 0o600)
+}
+
+/// Whether a file is its owner's alone; none if there is none.
+pub(crate) fn is_private(path: &Utf8Path) -> Option<bool> {
+    let found = path.as_std_path().symlink_metadata().ok()?;
+    let others = found.permissions().mode() & 0o077;
+    Some(others == 0)
+}
+
+fn write_with_mode(path: &Utf8Path, bytes: &[u8], replace: bool, mode: u32) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| {
         let message = format!("cannot write {path}");
         Failure::new(Exit::Failed, message).because(error).hint("name a place you may write to")
@@ -45,7 +65,7 @@ pub(crate) fn write(path: &Utf8Path, bytes: &[u8], replace: bool) -> Result<(), 
     let directory = directory(path);
     let mut file = tempfile::Builder::new()
         .prefix(".evenkeel-")
-        .permissions(std::fs::Permissions::from_mode(0o644))
+        .permissions(std::fs::Permissions::from_mode(mode))
         .tempfile_in(directory)
         .map_err(cannot)?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(cannot)?;

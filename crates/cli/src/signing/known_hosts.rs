@@ -9,10 +9,11 @@ use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::id::HostId;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::pin::{self, PINS_BYTES_MAX, Pinned, Pins};
-use evenkeel_core::sign::{HostBinding, PublicKey};
+use evenkeel_core::sign::{Envelope, HostBinding, Namespace, PublicKey};
 
 use super::file;
 use super::keygen::quoted;
+use super::offer::item_and_key;
 use super::refusal::refused;
 use crate::cli;
 use crate::error::{Exit, Failure};
@@ -23,6 +24,17 @@ pub(crate) struct KnownHosts {
     path: Utf8PathBuf,
     text: String,
     pins: Pins,
+}
+
+/// Whose word an item is that a hub hands over.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ItemProof {
+    /// The pinned key of its host signed it.
+    Verified,
+    /// A key signed it, and no key of that host is pinned here.
+    Unpinned(HostId),
+    /// It is not from its host; why not.
+    Forged(String),
 }
 
 impl KnownHosts {
@@ -88,6 +100,24 @@ impl KnownHosts {
                 writeln!(std::io::stderr(), "note: the host {} {note}\n", host.id)?;
                 Ok(())
             }
+        }
+    }
+
+    /// Whose word an item is, for a list or a look: signing demands more.
+    pub(crate) fn proof_of(&self, envelope: &Envelope) -> ItemProof {
+        if envelope.claimed_namespace() != Some(Namespace::Pending) {
+            return ItemProof::Forged("no host signed it as an item".to_owned());
+        }
+        match item_and_key(envelope) {
+            Err(refusal) => ItemProof::Forged(refusal.to_string()),
+            Ok((item, key)) => match self.pins.compare(&item.host.id, &key) {
+                Pinned::Same => ItemProof::Verified,
+                Pinned::Unknown => ItemProof::Unpinned(item.host.id),
+                Pinned::Different => {
+                    let host = &item.host.id;
+                    ItemProof::Forged(format!("{host} is pinned with another key than signed it"))
+                }
+            },
         }
     }
 

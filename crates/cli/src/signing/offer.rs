@@ -6,8 +6,13 @@
 //! envelope ─► its signatures hold ───────────────────────────────┘
 //! ```
 
+use std::fmt::Write as _;
+
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::{AnyStatement, Envelope, Namespace, PendingItem, PublicKey, render};
+use evenkeel_core::sign::{
+    AnyStatement, DenialStatement, Envelope, Namespace, PendingId, PendingItem, PublicKey,
+    Statement, render,
+};
 
 use super::known_hosts::KnownHosts;
 use super::refusal::refused;
@@ -32,6 +37,13 @@ pub(crate) enum OfferOrigin {
         /// What the host says, in words.
         told: String,
     },
+    /// A host's pending item that has signatures already: the statement is the one they are over.
+    Signed {
+        /// What the host says, in words, and who signed.
+        told: String,
+        /// The envelope so far.
+        sealed: Vec<u8>,
+    },
     /// The file holds the statement itself.
     Statement,
     /// The file is an envelope with signatures that hold.
@@ -41,9 +53,35 @@ pub(crate) enum OfferOrigin {
     },
 }
 
+/// Who gave a pending item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ItemSource {
+    /// Its host, or a file with what the host gave.
+    Host,
+    /// A hub, which may be in anybody's hands: its hosts were pinned before.
+    Hub,
+}
+
+/// What is said of an item.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ItemAnswer<'a> {
+    /// Yes, with the signatures that are there.
+    Approve { signed: Option<&'a str> },
+    /// No.
+    Deny,
+}
+
+/// What a statement made from an item says beside it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StatementTerms<'a> {
+    pub(crate) reason: &'a str,
+    pub(crate) life_s: u64,
+    pub(crate) answer: ItemAnswer<'a>,
+}
+
 impl Offer {
-    /// Reads what is to be signed.
-    pub(crate) fn read(bytes: Vec<u8>, arguments: &SignArgs) -> Result<Self, Failure> {
+    /// Reads a file: a pending item, a statement, or an envelope that needs another signature.
+    pub(crate) fn of_file(bytes: Vec<u8>, arguments: &SignArgs) -> Result<Self, Failure> {
         let in_file = |failure: Failure| failure.in_file(&arguments.subject);
         let known = KnownHosts::read(&arguments.hosts)?;
         if !looks_like_an_envelope(&bytes) {
@@ -55,15 +93,8 @@ impl Offer {
         let envelope = Envelope::parse(&bytes).map_err(|refusal| in_file(refused(&refusal)))?;
         if envelope.claimed_namespace() == Some(Namespace::Pending) {
             not_signed_elsewhere(arguments)?;
-            let (item, key) =
-                item_and_key(&envelope).map_err(|refusal| in_file(refused(&refusal)))?;
-            known.demand_or_ask(&item.host.id, &key)?;
-            let told = render::pending(envelope.payload())?;
-            let life_s = arguments.life_s.unwrap_or(LIFE_DEFAULT_S);
-            let reason = arguments.reason.as_deref().unwrap_or_default();
-            let id = PendingItem::id(envelope.payload());
-            let statement = item.statement(id, nonce()?, window(now(), life_s)?, reason);
-            return Self::of(statement.to_bytes()?, OfferOrigin::Pending { told });
+            let read = item_and_key(&envelope).map_err(|refusal| in_file(refused(&refusal)))?;
+            return Self::made(&envelope, read, (ItemSource::Host, &known), terms(arguments));
         }
         only_for_pending(arguments)?;
         let offer = Self::of(envelope.payload().to_vec(), OfferOrigin::Envelope { sealed: bytes });
@@ -71,6 +102,80 @@ impl Offer {
         offer.signatures_hold(&envelope).map_err(in_file)?;
         known.compare(offer.statement.host()).map_err(in_file)?;
         Ok(offer)
+    }
+
+    /// Reads what was given for the name of an item: an item, and nothing else, whatever the bytes turn out to be.
+    pub(crate) fn of_item(
+        bytes: &[u8],
+        source: ItemSource,
+        known: &KnownHosts,
+        terms: StatementTerms<'_>,
+    ) -> Result<Self, Failure> {
+        let envelope = Envelope::parse(bytes)?;
+        if envelope.claimed_namespace() != Some(Namespace::Pending) {
+            return Err(no_item(&envelope, source));
+        }
+        Self::made(&envelope, item_and_key(&envelope)?, (source, known), terms)
+    }
+
+    /// A new statement for an item that its host signed.
+    fn made(
+        envelope: &Envelope,
+        (item, key): (PendingItem, PublicKey),
+        (source, known): (ItemSource, &KnownHosts),
+        terms: StatementTerms<'_>,
+    ) -> Result<Self, Failure> {
+        match source {
+            ItemSource::Host => known.demand_or_ask(&item.host.id, &key)?,
+            ItemSource::Hub => known.demand(&item.host.id, &key)?,
+        }
+        let told = render::pending(envelope.payload())?;
+        let id = PendingItem::id(envelope.payload());
+        let window = window(now(), terms.life_s)?;
+        let bytes = match terms.answer {
+            ItemAnswer::Deny => {
+                let PendingItem { host, trust_version, .. } = item;
+                let reason = terms.reason.to_owned();
+                let window = window.not_before_at_least(item.raised_at);
+                DenialStatement { host, item: id, window, trust_version, reason }.to_bytes()?
+            }
+            ItemAnswer::Approve { signed } => {
+                let again = signed.map(|signed| Self::again(&item, id, signed, &told));
+                if let Some(offer) = again.transpose()?.flatten() {
+                    return Ok(offer);
+                }
+                item.statement(id, nonce()?, window, terms.reason).to_bytes()?
+            }
+        };
+        Self::of(bytes, OfferOrigin::Pending { told })
+    }
+
+    /// The statement that has signatures already, if it is not over: one that says exactly what the item says.
+    fn again(
+        item: &PendingItem,
+        id: PendingId,
+        signed: &str,
+        told: &str,
+    ) -> Result<Option<Self>, Failure> {
+        let envelope = Envelope::parse(signed.as_bytes())?;
+        let statement = Statement::parse(envelope.payload())?;
+        if now() >= statement.window.expires_at() {
+            return Ok(None);
+        }
+        if !item.is_approved_by(id, &statement) {
+            let message = "the signatures that are there are over another statement than this item";
+            return Err(Failure::new(Exit::Denied, message).hint("do not sign"));
+        }
+        let mut told = told.to_owned();
+        for signature in envelope.signatures() {
+            let key = PublicKey::from_blob(signature.key_blob())?;
+            let _ =
+                writeln!(told, "  {:<12} {} {}", "signed by", key.key_type(), key.fingerprint());
+        }
+        let sealed = signed.as_bytes().to_vec();
+        let offer = Self::of(envelope.payload().to_vec(), OfferOrigin::Signed { told, sealed })?;
+        offer.signatures_hold(&envelope)?;
+        Ok(Some(offer))
     }
 
     fn of(payload: Vec<u8>, origin: OfferOrigin) -> Result<Self, Failure> {
@@ -93,7 +198,7 @@ impl Offer {
             OfferOrigin::Pending { .. } | OfferOrigin::Statement => {
                 Ok(Envelope::seal(&self.payload, armours)?)
             }
-            OfferOrigin::Envelope { sealed } => {
+            OfferOrigin::Envelope { sealed } | OfferOrigin::Signed { told: _, sealed } => {
                 let mut text = String::from_utf8_lossy(sealed).into_owned();
                 for armour in armours {
                     text = Envelope::seal_again(text.as_bytes(), armour)?;
@@ -107,7 +212,7 @@ impl Offer {
     pub(crate) fn words(&self) -> Result<String, Failure> {
         let statement = render::any_statement(&self.payload)?;
         Ok(match &self.origin {
-            OfferOrigin::Pending { told } => {
+            OfferOrigin::Pending { told } | OfferOrigin::Signed { told, sealed: _ } => {
                 format!(
                     "The host {} says:\n\n{told}\nYou sign:\n\n{statement}",
                     self.statement.host().id
@@ -118,6 +223,31 @@ impl Offer {
             }
         })
     }
+}
+
+/// The reason and the life that a command line gives.
+pub(crate) fn terms(arguments: &SignArgs) -> StatementTerms<'_> {
+    StatementTerms {
+        answer: ItemAnswer::Approve { signed: None },
+        reason: arguments.reason.as_deref().unwrap_or_default(),
+        life_s: arguments.life_s.unwrap_or(LIFE_DEFAULT_S),
+    }
+}
+
+/// What was given for the name of an item is something else.
+fn no_item(envelope: &Envelope, source: ItemSource) -> Failure {
+    let what = AnyStatement::parse(envelope.payload());
+    let what = what.map_or("something that no host signed as an item", |what| what.in_words());
+    let (giver, hint) = match source {
+        ItemSource::Host => ("this host", "look at what waits: `evenkeel pending`"),
+        ItemSource::Hub => (
+            "the hub",
+            "do not sign it: the hub may be in other hands; ask the host itself what waits: `evenkeel pending`",
+        ),
+    };
+    let message =
+        format!("{giver} gave {what} for the name of a pending item: refused, nothing is signed");
+    Failure::new(Exit::Denied, message).hint(hint)
 }
 
 /// A statement has neither of an envelope's fields, so the two are never mistaken for each other. What it

@@ -38,13 +38,14 @@ fn follow(lineage: &Lineage, bytes: &[u8]) -> Result<Lineage, Refusal> {
     let envelope = Envelope::parse(bytes)?;
     let rotation = match AnyStatement::parse(envelope.payload())? {
         AnyStatement::Rotation(rotation) => rotation,
-        AnyStatement::Op(_) | AnyStatement::Acknowledge(_) => {
+        AnyStatement::Op(_) | AnyStatement::Deny(_) | AnyStatement::Acknowledge(_) => {
             let detail = "it approves an act and changes no signers";
             return Err(Refusal::new(ReasonCode::Payload, detail));
         }
     };
     let reading = reading(&rotation, rotation.window.not_before());
-    let (host, life) = (&rotation.host, STATEMENT_LIFE_MAX_S);
+    let host = &rotation.host;
+    let life = STATEMENT_LIFE_MAX_S;
     let (_, next) = lineage.follow(
         &envelope,
         rotation.authority,

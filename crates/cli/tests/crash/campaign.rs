@@ -32,7 +32,8 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn of(mut scene: Scene, strikes: u32) -> Self {
-        let (restarts, violations) = (scene.restarts, scene.violations());
+        let restarts = scene.restarts;
+        let violations = scene.violations();
         Self { strikes, restarts, violations, end: None }
     }
 }

@@ -112,7 +112,8 @@ fn full_in_the_middle() -> Outcome {
 fn full_before_a_restart() -> Outcome {
     let (mut scene, disk) = scene();
     let killed = scene.apply(&Hook::KillInFlight { count: IN_FLIGHT });
-    let (before, in_flight) = (scene.oracle.sent_count(), scene.oracle.open_count());
+    let before = scene.oracle.sent_count();
+    let in_flight = scene.oracle.open_count();
     // On a busy machine some of them end before the signal comes.
     assert!(killed.code.is_none() && in_flight > 0, "{in_flight} operations are in flight");
     disk.fill();

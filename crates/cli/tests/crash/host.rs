@@ -150,7 +150,8 @@ impl Host {
     pub(crate) fn verb(&self, arguments: &[&str]) -> Told {
         let output = self.command(arguments).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        let stdout = text(output.stdout);
+        let stderr = text(output.stderr);
         Told { code: output.status.code(), stdout, stderr }
     }
 
@@ -251,7 +252,8 @@ impl Host {
         }
         let output = submit.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        let stdout = text(output.stdout);
+        let stderr = text(output.stderr);
         Told { code: output.status.code(), stdout, stderr }
     }
 

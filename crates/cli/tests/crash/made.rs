@@ -109,7 +109,8 @@ pub(crate) fn points() -> Vec<Point> {
 
 fn points_of(making: Making) -> Vec<Point> {
     let Measured { syncs, requests } = measure(making);
-    let (name, all) = (making.name(), requests.len());
+    let name = making.name();
+    let all = requests.len();
     eprintln!("an undisturbed {name}: {syncs} syncs of the journal, {all} requests");
     let call = "fdatasync";
     let mut places = Vec::new();

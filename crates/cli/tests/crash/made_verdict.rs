@@ -13,7 +13,8 @@ use crate::scene::SEGMENT;
 
 /// Judges, and says how it ended.
 pub(crate) fn judge(scene: &mut MakingScene, meanwhile: Meanwhile) -> Option<&'static str> {
-    let (making, host) = (scene.making, &mut scene.host);
+    let making = scene.making;
+    let host = &mut scene.host;
     let before = host.node.requests();
     let begun = !last_states(&lines(&host.journal().join(SEGMENT))).is_empty();
     let made_before = executed(&before, making) > 0;

@@ -54,7 +54,8 @@ impl Node {
     /// Sends a request as the administrator, and returns the status and the data of the answer.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(self.address()).unwrap();
-        let (token, length) = (&self.token, body.len());
+        let token = &self.token;
+        let length = body.len();
         let kind = if body.starts_with('{') { "json" } else { "x-www-form-urlencoded" };
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\

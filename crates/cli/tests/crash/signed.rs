@@ -6,6 +6,7 @@
 //! then is in `verdict.rs`.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use evenkeel_sim::Event as Happening;
 
@@ -341,10 +342,21 @@ pub(crate) fn sign(host: &mut Host, key: &str, out: &str, trust_version: u64) {
     host.done(&arguments);
 }
 
-/// Bob in alice's place. What she signed before is outstanding.
+/// Bob in alice's place, as a script has it signed: by commands that name what is signed. What she signed before is
+/// outstanding.
 fn change_signers(host: &mut Host, verb: &str, key: &str) {
     sign(host, "alice", OUTSTANDING, 1);
-    let place = ["signers", verb, "--host", "pve1", "--trust", "trust.toml", "--key", key];
-    let change = ["--add", "bob=bob.pub", "--remove", "alice", "--out", ENVELOPE, "-y"];
+    let place = ["signers", verb, "--host", "pve1", "--trust", "trust.toml"];
+    let change = ["--add", "bob=bob.pub", "--remove", "alice", "--prepare", "change.json"];
     host.done(&[&place[..], &change[..], &["--reason", "bob takes over"]].concat());
+    let namespace = format!("evenkeel.{verb}.v1");
+    for by in [key, "bob"] {
+        let mut command = Command::new("ssh-keygen");
+        command.args(["-q", "-Y", "sign", "-n", &namespace, "-f", by, "change.json"]);
+        assert!(command.current_dir(host.path("")).status().unwrap().success());
+        std::fs::rename(host.path("change.json.sig"), host.path(&format!("{by}.sig"))).unwrap();
+    }
+    let by_old = format!("{key}.sig");
+    let seal = ["sign", "change.json", "--signature", &by_old, "--signature", "bob.sig"];
+    host.done(&[&seal[..], &["--out", ENVELOPE]].concat());
 }

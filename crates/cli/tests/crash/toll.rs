@@ -42,10 +42,12 @@ impl Toll {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let counted = Arc::new(Mutex::new(Counted::default()));
-        let (node, shared) = (node.to_owned(), Arc::clone(&counted));
+        let node = node.to_owned();
+        let shared = Arc::clone(&counted);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (node, counted) = (node.clone(), Arc::clone(&shared));
+                let node = node.clone();
+                let counted = Arc::clone(&shared);
                 // A broken connection is for both ends to notice.
                 std::thread::spawn(move || pass_all(client, &node, &counted).ok());
             }
@@ -68,8 +70,10 @@ impl Toll {
 /// Passes the requests of one connection.
 fn pass_all(client: TcpStream, node: &str, counted: &Mutex<Counted>) -> std::io::Result<()> {
     let server = TcpStream::connect(node)?;
-    let (mut to_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
-    let (mut from_client, mut from_server) = (BufReader::new(client), BufReader::new(server));
+    let mut to_client = client.try_clone()?;
+    let mut to_server = server.try_clone()?;
+    let mut from_client = BufReader::new(client);
+    let mut from_server = BufReader::new(server);
     while let Some(request) = message(&mut from_client)? {
         let strike = count(counted, &request);
         if let Some(Strike { side: Side::Before, process, .. }) = strike {

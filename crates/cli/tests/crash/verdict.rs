@@ -13,7 +13,8 @@ use crate::signed::{Act, ENVELOPE, OUTSTANDING, Stage, Struck, sign};
 
 /// Judges, and says how the act ended.
 pub(crate) fn judge(stage: &mut Stage, struck: &Struck) -> Option<&'static str> {
-    let (act, host) = (stage.act, &mut stage.host);
+    let act = stage.act;
+    let host = &mut stage.host;
     if act.is_of_signers() {
         judge_signers(host, act, struck)
     } else {

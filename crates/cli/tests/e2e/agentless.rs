@@ -42,17 +42,18 @@ fn a_destroy_is_requested_signed_by_its_name_and_submitted_without_an_agent() {
     let id = item(&node);
     let told = status(&node, &[]).ends_with(7);
     assert!(
-        told.stdout.contains("requested") && told.stdout.contains(&id[..12]),
+        told.stdout.contains("requested") && told.stdout.contains(&id[..16]),
         "{}",
         told.stdout
     );
 
     operator.pin(&HostKey::load_or_create(&node.desk.work.path().join("state")).unwrap());
-    let (state, key) = (node.desk.work.path().join("state"), operator.path("alice"));
+    let state = node.desk.work.path().join("state");
+    let key = operator.path("alice");
     let state = state.display().to_string();
     let arguments = [
         "sign",
-        &id[..12],
+        &id[..16],
         "--state",
         &state,
         "--key",

@@ -82,7 +82,8 @@ fn a_plan_whose_guest_was_locked_meanwhile_waits_for_the_lock() {
     let node = kept(4);
     drift(&node, "lxc/100", "1");
     node.run("plan", &["-c", "agent.toml", "--out", "plan.json"]).ends_with(0);
-    let (guest, lock) = ("lxc/100".parse().unwrap(), Some("backup".to_owned()));
+    let guest = "lxc/100".parse().unwrap();
+    let lock = Some("backup".to_owned());
     node.happen(Event::Lock { guest, lock });
     let run = node.run("apply", &["-c", "agent.toml", "plan.json"]).ends_with(7);
     assert!(run.stderr.contains("is held now") && !run.stderr.contains("stale"), "{}", run.stderr);

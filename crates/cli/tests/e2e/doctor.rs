@@ -233,7 +233,8 @@ fn a_write_that_is_killed_half_way_says_what_to_do_and_is_taken_away_by_the_next
 fn a_write_does_not_go_round_a_freeze_a_lock_or_a_running_agent() {
     let node = imported();
     let write = ["--state", "state", "--write", "lxc/100", "-y"];
-    let (guest, lock) = ("lxc/100".parse().unwrap(), Some("backup".to_owned()));
+    let guest = "lxc/100".parse().unwrap();
+    let lock = Some("backup".to_owned());
     node.happen(Event::Lock { guest, lock });
     let told = node.run("doctor", &write).ends_with(7);
     assert!(told.stderr.contains("backup"), "{}", told.stderr);

@@ -11,9 +11,11 @@ use crate::support::Node;
 fn sign_and_submit(node: &Node, operator: &Operator) -> crate::support::Run {
     let id = item(node);
     operator.pin(&HostKey::load_or_create(&node.desk.work.path().join("state")).unwrap());
-    let (state, key) = (node.desk.work.path().join("state"), operator.path("alice"));
-    let (state, key) = (state.display().to_string(), key.display().to_string());
-    let arguments = ["sign", &id[..12], "--state", &state, "--key", &key, "--out", "ok.json", "-y"];
+    let state = node.desk.work.path().join("state");
+    let key = operator.path("alice");
+    let state = state.display().to_string();
+    let key = key.display().to_string();
+    let arguments = ["sign", &id[..16], "--state", &state, "--key", &key, "--out", "ok.json", "-y"];
     operator.run(&arguments).ends_with(0);
     node.desk.write("ok.json", &operator.desk.read("ok.json"));
     ask(node, "submit", &["ok.json"])

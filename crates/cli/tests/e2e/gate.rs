@@ -125,7 +125,9 @@ fn secrets(keys: &[&Path]) -> Vec<Vec<u8>> {
 /// Base64 as OpenSSH writes it.
 fn decoded(text: &str) -> Vec<u8> {
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0_u32);
+    let mut bytes = Vec::new();
+    let mut bits = 0_u32;
+    let mut held = 0_u32;
     for letter in text.bytes().filter(|letter| *letter != b'=') {
         let value = alphabet.iter().position(|other| *other == letter).unwrap();
         bits = bits << 6 | u32::try_from(value).unwrap();
@@ -140,7 +142,8 @@ fn decoded(text: &str) -> Vec<u8> {
 
 /// How many files there are under a directory, and which of them hold a secret.
 fn search(directory: &Path, secrets: &[Vec<u8>]) -> (usize, Vec<PathBuf>) {
-    let (mut looked_at, mut found) = (0, Vec::new());
+    let mut looked_at = 0;
+    let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -203,11 +206,9 @@ fn n02_no_token_and_no_private_key_is_in_anything_a_full_run_leaves() {
     let deletes = writes(&node).iter().filter(|write| write.starts_with("DELETE")).count();
     assert_eq!(deletes, 1, "the story happened: {:?}", writes(&node));
 
-    let (key, alice, vault) = (
-        node.desk.work.path().join("state/host_key"),
-        operator.path("alice"),
-        operator.path("vault"),
-    );
+    let key = node.desk.work.path().join("state/host_key");
+    let alice = operator.path("alice");
+    let vault = operator.path("vault");
     let secrets = secrets(&[&key, &alice, &vault]);
     let paths = node.requests().into_iter().map(|request| request.path);
     told.extend(paths.map(|path| Run::of_text(&path)));

@@ -104,11 +104,10 @@ fn what_is_done_beside_a_running_hub_is_there_after_a_kill() {
     assert_eq!(check["faults"], serde_json::json!([]));
     // The copy is a hub too, with the same name.
     std::fs::create_dir(desk.work.path().join("restored")).unwrap();
-    std::fs::rename(
-        desk.work.path().join("copy.sqlite"),
-        desk.work.path().join("restored/hub.sqlite"),
-    )
-    .unwrap();
+    let mut command = desk.command("hub");
+    command.args(["restore", "copy.sqlite", "--state", "restored"]);
+    let told = desk.finish(command).ends_with(0).stdout;
+    assert!(told.contains("is in place") && told.contains("Every login"), "{told}");
     let mut command = desk.command("hub");
     command.args(["check", "-o", "json", "--state", "restored"]);
     let copy: Value = serde_json::from_str(&desk.finish(command).ends_with(0).stdout).unwrap();
@@ -116,7 +115,14 @@ fn what_is_done_beside_a_running_hub_is_there_after_a_kill() {
     // There is an account, so nobody is invited to make the first one.
     let again = RunningHub::start(&desk, &["--plain-http"]);
     assert!(again.ready["admin_link"].is_null());
+    // And nothing is put back beneath it.
+    let refused = hub(&desk, &["restore", "copy.sqlite"]).ends_with(4);
+    assert!(refused.stderr.contains("stop the hub first"), "{}", refused.stderr);
+    hub(&desk, &["backup", "second.sqlite"]).ends_with(0);
     again.signal("-TERM");
+    hub(&desk, &["restore", "missing.sqlite"]).ends_with(5);
+    hub(&desk, &["restore", "second.sqlite"]).ends_with(0);
+    hub(&desk, &["check"]).ends_with(0);
 }
 
 #[test]
@@ -148,4 +154,37 @@ fn an_older_version_refuses_a_newer_database_with_a_sentence() {
     assert!(refused.stderr.contains("it was used by a newer evenkeel"), "{}", refused.stderr);
     let refused = hub(&desk, &["--listen", "127.0.0.1:0"]).ends_with(3);
     assert!(refused.stderr.contains("schema 99, and this version knows "), "{}", refused.stderr);
+}
+
+#[test]
+fn a_running_hub_archives_old_lines_of_its_audit_and_a_bent_file_ends_verify_with_its_line() {
+    let desk = Desk::new();
+    hub(&desk, &["audit", "verify"]).ends_with(5);
+    for host in ["pve1", "pve2", "pve3"] {
+        hub(&desk, &["enrol-token", host]).ends_with(0);
+    }
+    let aged = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); \
+        c.execute(\"UPDATE audit SET at = 1000000 WHERE subject <> 'pve3'\"); c.commit()";
+    let database = desk.work.path().join("hub/hub.sqlite");
+    let ran = Command::new("python3").args(["-c", aged]).arg(database).status();
+    assert!(ran.unwrap().success());
+    let running = RunningHub::start(&desk, &["--plain-http"]);
+    let began = std::time::Instant::now();
+    let told = loop {
+        let told = hub(&desk, &["audit", "verify", "-o", "json"]).ends_with(0).json();
+        if told["archive"]["lines"] == 2 && told["archive"]["in_both"] == 0 {
+            break told;
+        }
+        assert!(began.elapsed() < PATIENCE, "{told}");
+    };
+    assert_eq!(told["archive"]["table_rows"], 1);
+    assert!(running.signal("-TERM").success());
+    let listed = hub(&desk, &["audit", "list", "-o", "json"]).ends_with(0).json();
+    assert_eq!(listed["entries"].as_array().unwrap().len(), 3, "{listed}");
+    assert_eq!(hub(&desk, &["check", "-o", "json"]).ends_with(0).json()["audit_archived"], 2);
+    let file = desk.work.path().join("hub/audit/audit-000001.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("\"subject\":\"pve2\"", "\"subject\":\"pve9\"")).unwrap();
+    let bent = hub(&desk, &["audit", "verify"]).ends_with(1);
+    assert!(bent.stdout.contains("audit-000001.jsonl, line 3: "), "{}", bent.stdout);
 }

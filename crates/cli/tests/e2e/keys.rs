@@ -129,6 +129,19 @@ impl Operator {
         self.desk.told(command.stdin(Stdio::null()).output().unwrap())
     }
 
+    /// Runs the binary on a terminal wide enough that no line is broken, and answers yes to its one question. Everything
+    /// that was shown is in `stderr`.
+    pub(crate) fn agrees(&self, arguments: &[&str]) -> Run {
+        let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
+        let mut terminal = Terminal::shell(
+            &self.desk,
+            &format!("stty cols 400; exec evenkeel {}", words.join(" ")),
+        );
+        writeln!(terminal.child.stdin.as_mut().unwrap(), "y").unwrap();
+        let (code, stderr) = terminal.ends();
+        self.desk.ran(code, stderr)
+    }
+
     /// Runs the binary on a terminal.
     pub(crate) fn on_a_terminal(&self, command_line: &str) -> Terminal {
         Terminal::run(&self.desk, command_line)
@@ -171,8 +184,12 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn run(desk: &Desk, command_line: &str) -> Self {
+        Self::shell(desk, &format!("evenkeel {command_line}"))
+    }
+
+    fn shell(desk: &Desk, script: &str) -> Self {
         let mut command = Command::new("script");
-        command.args(["-q", "-e", "-c", &format!("evenkeel {command_line}"), "/dev/null"]);
+        command.args(["-q", "-e", "-c", script, "/dev/null"]);
         command.env_clear().env("PATH", path_with_evenkeel()).env("SHELL", "/bin/sh");
         command.env("HOME", desk.work.path()).current_dir(desk.work.path());
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -8,6 +8,7 @@ mod agent;
 mod agentless;
 mod applying;
 mod applying_by_agent;
+mod approving;
 mod choosing;
 mod converges;
 #[expect(dead_code, reason = "its other users judge; this one has a command line")]
@@ -32,6 +33,7 @@ mod keys;
 mod loose_files;
 mod making;
 mod messages;
+mod node_tools;
 mod observing;
 mod odd_files;
 mod on_the_node;

@@ -148,7 +148,8 @@ fn a_guest_the_token_may_not_read_asks_for_the_right_and_not_for_patience() {
     // A container with `env` is shown only to those who may set it.
     let set = [("env".to_owned(), Some("A=1".to_owned()))].into();
     node.happen(Event::Edit { guest: "lxc/100".parse().unwrap(), set });
-    let (holder, path) = ("ops@pve".to_owned(), "/vms/100".to_owned());
+    let holder = "ops@pve".to_owned();
+    let path = "/vms/100".to_owned();
     node.happen(Event::Withhold { holder, path, privilege: "VM.Config.Options".to_owned() });
     let arguments = ["--node", "pve1", "--desired", "desired", "--detailed-exitcode"];
     let told = node.run_as(2, "plan", &arguments).ends_with(1);

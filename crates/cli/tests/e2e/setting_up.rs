@@ -5,70 +5,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use crate::node_tools;
 use crate::support::{Desk, Run};
-
-/// Says what Proxmox VE's own `pveum` says; its state is one file for each thing there is.
-const PVEUM: &str = r#"#!/bin/sh
-echo "pveum $*" >> "$STATE/calls"
-list() { # directory, format
-  comma=; printf '['
-  for f in "$STATE/$1"/*; do
-    [ -e "$f" ] || continue
-    printf "$comma$2" "$(basename "$f")" "$(cat "$f")"; comma=,
-  done
-  echo ']'
-}
-no() { echo "$*" >&2; exit 255; }
-case "$1 $2 $3" in
-"user list "*) list users '{"userid":"%s","enable":1,"comment":"%s"}' ;;
-"role list "*) list roles '{"roleid":"%s","privs":"%s","special":0}' ;;
-"acl list "*)
-  comma=; printf '['
-  for f in "$STATE"/acl/*; do
-    [ -e "$f" ] || continue
-    printf '%s{"path":"/","propagate":1,"type":"user","ugid":"%s","roleid":"%s"}' "$comma" "$(basename "$f")" "$(cat "$f")"
-    comma=,
-  done
-  echo ']' ;;
-"user token list") [ -e "$STATE/users/$4" ] || no "no such user ('$4')"; list tokens '{"tokenid":"%s","privsep":%s,"expire":0}' ;;
-"user token add")
-  [ -e "$STATE/tokens/$5" ] && no "Token already exists."
-  printf 1 > "$STATE/tokens/$5"
-  echo '{"full-tokenid":"'"$4!$5"'","info":{"privsep":"1"},"value":"11111111-2222-4333-8444-555555555555"}' ;;
-"user token modify") printf 1 > "$STATE/tokens/$5" ;;
-"user token remove") rm "$STATE/tokens/$5" || no "no such token" ;;
-"user add "*) [ -e "$STATE/users/$3" ] && no "create user failed: user '$3' already exists"; : > "$STATE/users/$3" ;;
-"user delete "*) rm "$STATE/users/$3" || no "no such user" ;;
-"role add "*)
-  [ -e "$STATE/broken" ] && no "create role failed: cfs-lock 'file-user_cfg' error: got lock request timeout"
-  [ -e "$STATE/roles/$3" ] && no "create role failed: role '$3' already exists"; printf %s "$5" > "$STATE/roles/$3" ;;
-"role modify "*) [ -e "$STATE/roles/$3" ] || no "role '$3' does not exist"; printf %s "$5" > "$STATE/roles/$3" ;;
-"role delete "*) rm "$STATE/roles/$3" || no "role '$3' does not exist" ;;
-"acl modify "*)
-  [ -e "$STATE/roles/$9" ] || no "role '$9' does not exist"
-  [ -e "$STATE/users/$5" ] || no "user '$5' does not exist"
-  printf %s "$9" > "$STATE/acl/$5"; printf %s "$9" > "$STATE/acl/$7" ;;
-"acl delete "*) rm "$STATE/acl/$5" "$STATE/acl/$7" ;;
-*) no "unknown command '$*'" ;;
-esac
-"#;
-
-const SYSTEMCTL: &str = r#"#!/bin/sh
-echo "systemctl $*" >> "$STATE/calls"
-case "$1" in
-cat) exit 0 ;;
-is-enabled|is-active) [ -e "$STATE/enabled" ] ;;
-enable) : > "$STATE/enabled" ;;
-disable) rm "$STATE/enabled" ;;
-restart) [ -e "$STATE/enabled" ] ;;
-*) exit 1 ;;
-esac
-"#;
-
-const PVESH: &str =
-    "#!/bin/sh\necho '{\"release\":\"8.4\",\"version\":\"8.4.1\",\"repoid\":\"x\"}'\n";
-
-const OPENSSL: &str = "#!/bin/sh\necho \"sha256 Fingerprint=$(printf 'AB:%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)AB\"\n";
 
 /// The secret that the stand-in gives a token.
 const SECRET: &str = "11111111-2222-4333-8444-555555555555";
@@ -88,13 +26,7 @@ impl Bench {
         bench.desk.write("root/etc/pve/pve-root-ca.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n");
         let group = rustix::process::getgid().as_raw();
         bench.desk.write("root/etc/group", &format!("root:x:0:\nevenkeel:x:{group}:evenkeel\n"));
-        for (name, text) in
-            [("pveum", PVEUM), ("systemctl", SYSTEMCTL), ("pvesh", PVESH), ("openssl", OPENSSL)]
-        {
-            bench.desk.write(&format!("tools/{name}"), text);
-            let mode = std::fs::Permissions::from_mode(0o755);
-            std::fs::set_permissions(bench.path("tools").join(name), mode).unwrap();
-        }
+        node_tools::install(&bench.path("tools"), node_tools::OPENSSL);
         bench
     }
 
@@ -156,7 +88,8 @@ fn there(path: &Path) -> bool {
 #[test]
 fn setup_makes_everything_once_and_remove_takes_it_back() {
     let bench = Bench::node();
-    let (alice, vault) = (bench.key("alice"), bench.key("vault"));
+    let alice = bench.key("alice");
+    let vault = bench.key("vault");
     let keys = ["--operational", &alice, "--recovery", &vault, "-y"];
     let told = bench.setup(&keys).ends_with(0);
     let made = [
@@ -300,6 +233,39 @@ fn a_command_that_fails_is_told_in_its_own_words_and_the_next_run_goes_on() {
     bench.changes();
     bench.setup(&["-y"]).ends_with(0);
     assert!(!bench.changes().iter().any(|call| call.starts_with("pveum user add")));
+}
+
+#[test]
+fn a_node_of_a_fleet_gets_its_hub_and_its_author() {
+    let bench = Bench::node();
+    // One person's keys, by their comments.
+    let keys = ["alice", "vault", "author"].map(|name| bench.key(name));
+    let author = bench.desk.read("author.pub").replace("author@desk", "alice@desk");
+    let hub = ["--hub", "https://hub.example:8443/", "--fingerprint", "AB", "--dry-run"];
+    bench.setup(&[&hub[..], &["--author", &keys[2]]].concat()).ends_with(64);
+    let wrong = bench.setup(&["--hub", "http://hub.example", "--dry-run"]).ends_with(3);
+    assert!(wrong.stderr.contains("plain http"), "{}", wrong.stderr);
+    let signers = ["--operational", &keys[0], "--recovery", &keys[1], "--author", author.trim()];
+    let pin = "AB:".repeat(31) + "AB";
+    let hub = ["--hub", "https://hub.example:8443/", "--fingerprint", &pin, "--dry-run"];
+    let told = bench.setup(&[&hub[..], &signers].concat()).ends_with(0);
+    let line = format!(
+        "hub = {{ url = \"https://hub.example:8443\", fingerprint = \"{pin}\", credential_file = \
+         \"/etc/evenkeel/hub-credential\" }}"
+    );
+    for part in [&*line, "name = \"alice-author\"", "role = \"author\""] {
+        assert!(told.stdout.contains(part), "{part} in {}", told.stdout);
+    }
+    assert!(!told.stdout.contains("dir = \"/etc/evenkeel/desired\""), "{}", told.stdout);
+    let place = |part: &str| told.stdout.find(part).unwrap();
+    let (enrols, starts) = ("evenkeel enrol https://hub.example:8443 ", "systemctl enable --now");
+    assert!(place(enrols) < place(starts), "it enrols before the agent starts: {}", told.stdout);
+    // An agent.toml that takes its desired files from elsewhere stays as it is.
+    bench.setup(&["-y"]).ends_with(0);
+    let before = bench.file("etc/evenkeel/agent.toml");
+    let told = bench.setup(&["--hub", "https://hub.example:8443", "-y"]).ends_with(3);
+    assert!(told.stderr.contains("`evenkeel enrol https://hub.example:8443`"), "{}", told.stderr);
+    assert_eq!(bench.file("etc/evenkeel/agent.toml"), before);
 }
 
 #[test]

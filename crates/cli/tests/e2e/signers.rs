@@ -1,5 +1,11 @@
 //! `signers`: who may sign, from the first file over rotations to recovery, with real keys.
 
+use evenkeel_agent::ambient::Machine;
+use evenkeel_agent::authority::Authority;
+use evenkeel_agent::effective_clock::wall;
+use evenkeel_agent::state_dir::StateDir;
+use evenkeel_core::sign::HostBinding;
+
 use crate::keys::{KINDS, Operator, steady};
 
 const ROTATE: [&str; 6] = ["signers", "rotate", "--host", "pve1", "--trust", "trust.toml"];
@@ -112,8 +118,8 @@ fn a_rotation_is_signed_by_the_old_and_the_new_key_and_the_next_one_follows_it()
         operator.trust(kind);
         operator.generate(kind, "bob");
         let change = ["--add", "bob=bob.pub", "--remove", "alice", "--key", "alice"];
-        let rest = ["--out", "r2.json", "-y", "--reason", "yearly change"];
-        let told = operator.run(&with(&ROTATE, &[&change[..], &rest[..]].concat())).ends_with(0);
+        let rest = ["--out", "r2.json", "--reason", "yearly change"];
+        let told = operator.agrees(&with(&ROTATE, &[&change[..], &rest[..]].concat())).ends_with(0);
         assert!(told.stderr.contains("added        bob operational SHA256:"), "{}", told.stderr);
         assert!(told.stderr.contains("removed      alice operational SHA256:"), "{}", told.stderr);
         let verify = ["verify", "r2.json", "--trust", "trust.toml"];
@@ -124,12 +130,12 @@ fn a_rotation_is_signed_by_the_old_and_the_new_key_and_the_next_one_follows_it()
         assert_eq!(names(&operator, &["r2.json"]), ["bob", "vault"]);
 
         operator.generate(kind, "carol");
-        let change = ["--add", "carol=carol.pub", "--key", "bob", "--out", "r3.json", "-y"];
+        let change = ["--add", "carol=carol.pub", "--key", "bob", "--out", "r3.json"];
         // Without the rotation before it, bob is nobody.
-        let told = operator.run(&with(&ROTATE, &change)).ends_with(4);
+        let told = operator.agrees(&with(&ROTATE, &change)).ends_with(4);
         assert!(told.stderr.contains("refused as unknown_signer"), "{}", told.stderr);
         let after = with(&ROTATE, &["--rotation", "r2.json"]);
-        operator.run(&with(&after, &change)).ends_with(0);
+        operator.agrees(&with(&after, &change)).ends_with(0);
         assert_eq!(names(&operator, &["r2.json", "r3.json"]), ["bob", "carol", "vault"]);
         // Out of order, or twice, the chain does not go on.
         let list = ["signers", "list", "--trust", "trust.toml", "--rotation"];
@@ -155,8 +161,8 @@ fn t12_t13_roles_are_kept_apart_and_nothing_is_written_against_them() {
         (&ROTATE, &["--add", "bob=bob.pub"], "vault"),
         (&RECOVER, &["--add", "bob=bob.pub"], "alice"),
     ] {
-        let rest = ["--key", key, "--out", "r.json", "-y"];
-        let told = operator.run(&with(verb, &[change, &rest].concat())).ends_with(4);
+        let rest = ["--key", key, "--out", "r.json"];
+        let told = operator.agrees(&with(verb, &[change, &rest].concat())).ends_with(4);
         assert!(told.stderr.contains("refused as role_denied"), "{}", told.stderr);
         assert!(!operator.has("r.json"));
     }
@@ -166,7 +172,7 @@ fn t12_t13_roles_are_kept_apart_and_nothing_is_written_against_them() {
 fn t17_a_rotation_that_would_lock_everybody_out_is_refused_before_anybody_signs() {
     let operator = Operator::new();
     operator.trust("ed25519");
-    let rest = ["--remove", "alice", "--key", "alice", "--out", "r.json", "-y"];
+    let rest = ["--remove", "alice", "--key", "alice", "--out", "r.json"];
     let told = operator.run(&with(&ROTATE, &rest)).ends_with(3);
     insta::assert_snapshot!("a-rotation-without-operational-keys", told.story());
     assert!(!operator.has("r.json"));
@@ -178,16 +184,16 @@ fn t16_a_new_key_that_is_not_here_cannot_sign_and_its_holder_signs_elsewhere() {
     operator.trust("ed25519");
     operator.generate("ecdsa", "bob");
     operator.shell("mkdir bobs && mv bob bobs/bob").ends_with(0);
-    let change = with(&ROTATE, &["--add", "bob=bob.pub", "--key", "alice", "-y"]);
-    let told = operator.run(&with(&change, &["--out", "r.json"])).ends_with(4);
+    let change = with(&ROTATE, &["--add", "bob=bob.pub", "--key", "alice"]);
+    let told = operator.agrees(&with(&change, &["--out", "r.json"])).ends_with(4);
     assert!(told.stderr.contains("--elsewhere bob"), "{}", told.stderr);
     assert!(!operator.has("r.json"));
-    let told = operator.run(&with(&change, &["--elsewhere", "bob", "--out", "half.json"]));
+    let told = operator.agrees(&with(&change, &["--elsewhere", "bob", "--out", "half.json"]));
     assert!(told.ends_with(0).stderr.contains("note: bob still has to sign"));
     let verify = ["verify", "half.json", "--trust", "trust.toml"];
     let told = operator.run(&verify).ends_with(3);
     assert!(told.stderr.contains("the new key of bob did not sign"), "{}", told.stderr);
-    operator.run(&["sign", "half.json", "--key", "bobs/bob", "--out", "r.json", "-y"]).ends_with(0);
+    operator.agrees(&["sign", "half.json", "--key", "bobs/bob", "--out", "r.json"]).ends_with(0);
     operator.run(&["verify", "r.json", "--trust", "trust.toml"]).ends_with(0);
     assert_eq!(names(&operator, &["r.json"]), ["alice", "bob", "vault"]);
 }
@@ -199,7 +205,7 @@ fn t18_recovery_takes_a_host_back_with_a_key_that_never_leaves_its_safe() {
     // Whoever has alice's key makes theirs the only one.
     operator.generate("ed25519", "mallory");
     let theft = ["--add", "mallory=mallory.pub", "--remove", "alice", "--key", "alice"];
-    operator.run(&with(&ROTATE, &[&theft[..], &["--out", "r2.json", "-y"]].concat())).ends_with(0);
+    operator.agrees(&with(&ROTATE, &[&theft[..], &["--out", "r2.json"]].concat())).ends_with(0);
     operator.generate("ed25519", "carol");
     operator.generate("ecdsa", "vault2");
     let change = ["--rotation", "r2.json", "--remove", "mallory", "--add", "carol=carol.pub"];
@@ -230,8 +236,8 @@ fn t10_a_clock_change_is_made_for_the_mark_the_host_reports() {
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap();
     let now = now.to_string();
     let set = ["--set-clock", "2046-01-01T00:00:00Z", &now];
-    let rest = ["--key", "vault", "--out", "r.json", "-y"];
-    let told = operator.run(&with(&RECOVER, &[&set[..], &rest].concat())).ends_with(0);
+    let rest = ["--key", "vault", "--out", "r.json"];
+    let told = operator.agrees(&with(&RECOVER, &[&set[..], &rest].concat())).ends_with(0);
     let change = format!("2046-01-01T00:00:00Z -> {now}");
     assert!(told.stderr.contains(&change), "{}", told.stderr);
     operator.run(&["verify", "r.json", "--trust", "trust.toml"]).ends_with(0);
@@ -245,11 +251,11 @@ fn x05_a_clock_change_is_signed_by_a_recovery_key_and_for_about_now() {
     let operator = Operator::new();
     operator.trust("ed25519");
     let far = ["--set-clock", "2046-01-01T00:00:00Z", "2036-01-01T00:00:00Z"];
-    let rest = ["--key", "vault", "--out", "r.json", "-y"];
-    let told = operator.run(&with(&RECOVER, &[&far[..], &rest].concat()));
+    let rest = ["--key", "vault", "--out", "r.json"];
+    let told = operator.agrees(&with(&RECOVER, &[&far[..], &rest].concat()));
     assert_ne!(told.code, 0);
     assert!(told.stderr.contains("set the clock right first"), "{}", told.stderr);
-    let rest = ["--key", "alice", "--out", "r.json", "-y"];
+    let rest = ["--key", "alice", "--out", "r.json"];
     let told = operator.run(&with(&ROTATE, &[&far[..], &rest].concat())).ends_with(4);
     assert!(told.stderr.contains("only a recovery key sets the mark of time"), "{}", told.stderr);
     assert!(!operator.has("r.json"));
@@ -259,7 +265,7 @@ fn x05_a_clock_change_is_signed_by_a_recovery_key_and_for_about_now() {
 fn a_rotation_needs_a_pinned_host_and_a_change() {
     let operator = Operator::new();
     operator.trust("ed25519");
-    let rest = ["--key", "alice", "--out", "r.json", "-y"];
+    let rest = ["--key", "alice", "--out", "r.json"];
     let told = operator.run(&with(&ROTATE, &rest)).ends_with(64);
     assert!(told.stderr.contains("nothing would change"), "{}", told.stderr);
     operator.generate("ed25519", "bob");
@@ -271,4 +277,105 @@ fn a_rotation_needs_a_pinned_host_and_a_change() {
         operator.run(&with(&ROTATE, &[&["--remove", "zoe"], &rest[..]].concat())).ends_with(5);
     assert!(told.stderr.contains("there is no signer zoe"), "{}", told.stderr);
     assert!(!operator.has("r.json"));
+}
+
+#[test]
+fn z02_yes_on_the_command_line_signs_no_rotation_no_recovery_and_no_acknowledgement() {
+    let operator = Operator::new();
+    operator.trust("ed25519");
+    operator.generate("ed25519", "bob");
+    let change = ["--add", "bob=bob.pub", "--yes", "--key"];
+    for (verb, key, what) in [(&ROTATE, "alice", "a rotation"), (&RECOVER, "vault", "a recovery")] {
+        let line = with(verb, &[&change[..], &[key, "--out", "r.json"]].concat());
+        let told = operator.run(&line).ends_with(64);
+        let refused = format!("nothing was signed: {what} of the signers is signed by a person");
+        assert!(told.stderr.contains(&refused), "{}", told.stderr);
+        assert!(told.stderr.contains("hint: a script gives --prepare FILE"), "{}", told.stderr);
+        // Nor where the same is in a file.
+        operator.run(&with(verb, &["--add", "bob=bob.pub", "--prepare", "s.json"])).ends_with(0);
+        let sign = ["sign", "s.json", "--key", key, "--out", "r.json", "--yes"];
+        let told = operator.run(&sign).ends_with(64);
+        assert!(told.stderr.contains(&refused), "{}", told.stderr);
+        assert!(!operator.has("r.json"));
+        // A person is asked although they said yes before.
+        let line = sign.join(" ");
+        let asked = operator.on_a_terminal(&line).shows("[y/N] ").types("n").ends();
+        assert_eq!(asked.0, 1, "{}", asked.1);
+        assert!(!operator.has("r.json"));
+        operator.shell("rm s.json").ends_with(0);
+    }
+}
+
+/// What the agent's first start leaves in its journal.
+fn first_start(operator: &Operator) {
+    let state = StateDir::new(operator.path("state"));
+    let mut journal = state.lock_journal(&Machine).unwrap();
+    let host = operator.host.public().fingerprint();
+    let host = HostBinding { id: "pve1".parse().unwrap(), key: host };
+    let trust = operator.path("trust.toml");
+    let authority = Authority::load(Some(&trust), host, journal.state()).unwrap();
+    for record in authority.owed() {
+        journal.append(record.clone(), wall(&Machine)).unwrap();
+    }
+}
+
+#[test]
+fn a_file_the_agent_was_started_with_takes_no_key_and_the_rotation_is_printed() {
+    let operator = Operator::new();
+    operator.trust("ed25519");
+    let trust = operator.path("trust.toml").display().to_string();
+    let state = operator.path("state").display().to_string();
+    operator.desk.write(
+        "agent.toml",
+        &format!("host_id = \"pve1\"\n[state]\ndir = \"{state}\"\n[trust]\nfile = \"{trust}\"\n"),
+    );
+    for name in ["early", "late", "vault2"] {
+        operator.generate("ed25519", name);
+    }
+    let enrol = |name: &str, role: &str, file: &str| {
+        let key = format!("{name}.pub");
+        operator.run(&[
+            "signers",
+            "enrol",
+            &key,
+            "--name",
+            name,
+            "--role",
+            role,
+            "--trust",
+            file,
+            "-c",
+            "agent.toml",
+        ])
+    };
+    // Before the first start it is a file as any other.
+    enrol("early", "author", "trust.toml").ends_with(0);
+    first_start(&operator);
+    let before = operator.desk.read("trust.toml");
+    for (name, role, command) in [
+        (
+            "late",
+            "author",
+            "signers rotate --host pve1 --add-author late=late.pub --trust trust.toml",
+        ),
+        (
+            "late",
+            "operational",
+            "signers rotate --host pve1 --add late=late.pub --trust trust.toml",
+        ),
+        ("vault2", "recovery", "signers recover --host pve1 --add-recovery vault2=vault2.pub"),
+    ] {
+        let told = enrol(name, role, "trust.toml").ends_with(1);
+        assert!(told.stderr.contains(command), "{}", told.stderr);
+        assert!(told.stderr.contains("evenkeel submit rotation.json"), "{}", told.stderr);
+        assert_eq!(operator.desk.read("trust.toml"), before, "nothing was written");
+    }
+    // A copy of it would not do either; a file for another host, or one of a higher version, is no concern of this agent.
+    operator.desk.write("copy.toml", &before);
+    enrol("late", "author", "copy.toml").ends_with(1);
+    enrol("late", "operational", "elsewhere.toml").ends_with(0);
+    operator.desk.write("trust.toml", &before.replace("version = 1", "version = 2"));
+    enrol("late", "author", "trust.toml").ends_with(0);
+    // The agent starts with that, and would not with the file it refused to write.
+    first_start(&operator);
 }

@@ -36,7 +36,8 @@ fn y04_no_command_waits_for_the_look_of_a_pass() {
     let list = "/nodes/pve1/lxc";
     // Longer than any test: only the client's own time limit ends it.
     let hangs = Effect::Latency { ms: 3_600_000 };
-    let (method, contains) = (Some("GET".to_owned()), Some(list.to_owned()));
+    let method = Some("GET".to_owned());
+    let contains = Some(list.to_owned());
     node.inject(Fault { effect: hangs, method, contains, times: None });
     let lists =
         |node: &Node| node.requests().iter().filter(|record| record.path.ends_with(list)).count();

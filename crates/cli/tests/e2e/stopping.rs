@@ -114,8 +114,8 @@ fn a_signal_during_apply_lets_nothing_new_begin() {
         // Those that were on their way when it said so.
         assert!(all <= sent + SYNC_WRITES_PER_NODE_MAX, "{sent} at {name}, then {all}");
         assert!(run.stderr.contains("everything that was begun has ended"), "{}", run.stderr);
-        let (done, skipped) =
-            (format!("Apply: {all} action"), format!("{} skipped", DRIFTED - all));
+        let done = format!("Apply: {all} action");
+        let skipped = format!("{} skipped", DRIFTED - all);
         assert!(run.stdout.contains(&done) && run.stdout.contains(&skipped), "{}", run.stdout);
         assert!(
             run.stderr.lines().count() < DRIFTED,

@@ -7,7 +7,7 @@ use crate::agent::{configure, usual};
 use crate::keys::Terminal;
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 30] = [
+const VERBS: [&str; 31] = [
     "demo",
     "sim",
     "plan",
@@ -31,6 +31,7 @@ const VERBS: [&str; 30] = [
     "explain",
     "show",
     "schema",
+    "approve",
     "sign",
     "verify",
     "signers",

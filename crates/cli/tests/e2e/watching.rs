@@ -178,7 +178,8 @@ fn alert_rules_and_dashboard_use_only_metrics_that_a_running_agent_exports() {
     let node = kept(2);
     // A guest that is locked while it must be changed, so that every series has a sample.
     drift(&node, "lxc/100", "1");
-    let (guest, lock) = ("lxc/100".parse().unwrap(), Some("backup".to_owned()));
+    let guest = "lxc/100".parse().unwrap();
+    let lock = Some("backup".to_owned());
     node.happen(evenkeel_sim::Event::Lock { guest, lock });
     let agent = watched(&node);
     let (_, text) = scrape(&agent, "/metrics");

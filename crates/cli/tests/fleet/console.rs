@@ -64,8 +64,12 @@ async fn three_hosts_converge_before_ones_eyes_and_a_signed_destroy_is_seen_to_h
     desk.write("home/.config/evenkeel/known_hosts", &pins.concat());
     let login = format!("fleet login {} --key alice --fingerprint {}", hub.url, hub.fingerprint);
     desk.run(&login).ends_with(0);
-    let link = desk.run("fleet console -o json").ends_with(0).json();
     let browser = Browser::start().await;
+    browser.open(&format!("{}/console", hub.url)).await;
+    browser.until("document.getElementById('enter')").await;
+    let word = browser.script("return document.getElementById('enter').dataset.browser").await;
+    let line = format!("fleet console --browser {} -o json", word.as_str().unwrap());
+    let link = desk.run(&line).ends_with(0).json();
     browser.open(link["link"].as_str().unwrap()).await;
     browser.until("location.pathname === '/console/fleet'").await;
     for name in HOSTS {
@@ -92,9 +96,11 @@ async fn signed(desk: &Desk, hub: &HubProcess, browser: &Browser) {
     let command = browser
         .script("return document.querySelector('article.card pre.command').textContent")
         .await;
-    let command = command.as_str().unwrap().lines().next().unwrap().to_owned();
-    let line = command.strip_prefix("evenkeel ").unwrap().replace("KEY", "alice");
-    desk.run(&format!("{line} --yes")).ends_with(0);
+    let command = command.as_str().unwrap().trim().to_owned();
+    assert_eq!(command.lines().count(), 1, "what is pasted is one line: {command}");
+    // The same with a file between, which a person may paste into the page.
+    let line = command.strip_prefix("evenkeel approve ").unwrap().replace("KEY", "alice");
+    desk.run(&format!("sign {line} --out approval.json --yes")).ends_with(0);
     browser.fill("#envelope", &desk.read("approval.json")).await;
     browser.click("form[action='/console/envelopes'] button").await;
     browser.until("location.pathname.startsWith('/console/envelopes/env_')").await;

@@ -15,7 +15,8 @@ fn the_fleet_demo_tells_its_story_and_leaves_nothing_behind() {
     let mut command = desk.command("demo --fleet --headless");
     let output = command.env("TMPDIR", desk.path("tmp")).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    let out = text(&output.stdout);
+    let err = text(&output.stderr);
     assert!(output.status.success(), "{out}\n{err}");
     assert!(begun.elapsed() < TOLD_WITHIN, "it took {:?}", begun.elapsed());
     assert_eq!(err, "");
@@ -31,7 +32,7 @@ fn the_fleet_demo_tells_its_story_and_leaves_nothing_behind() {
         "cores 2 -> 4",
         "✓ berlin was sent one change, the other two nothing",
         "$ evenkeel fleet pending",
-        "$ evenkeel fleet submit approval.json",
+        " --hub --key alice --yes --reason ",
         "DELETE /nodes/pve1/lxc/190",
         "✓ lxc/190 of oslo is gone, destroyed once",
         "unknown_signer",

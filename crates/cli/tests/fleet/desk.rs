@@ -84,6 +84,8 @@ impl Desk {
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("HOME", self.path("home"))
             .env("USER", "alice")
+            // A copy of the tree with planted bugs asks which one is wanted.
+            .envs(std::env::var_os("EVENKEEL_PLANTED").map(|bug| ("EVENKEEL_PLANTED", bug)))
             .stdin(Stdio::null());
         command
     }
@@ -109,17 +111,28 @@ pub(crate) struct HubProcess {
     child: Child,
     pub(crate) url: String,
     pub(crate) fingerprint: String,
+    /// For the first admin of a new database; else empty.
+    pub(crate) admin_link: String,
 }
 
 impl HubProcess {
     pub(crate) fn start(desk: &Desk, state: &str, listen: &str) -> Self {
-        let line = format!("hub --listen {listen} --state {state} -o json --log error");
+        Self::start_with(desk, state, listen, "")
+    }
+
+    pub(crate) fn start_with(desk: &Desk, state: &str, listen: &str, more: &str) -> Self {
+        let line = format!("hub --listen {listen} --state {state} -o json --log error {more}");
         let mut child = desk.command(&line).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let ready: Value = serde_json::from_str(&ready).unwrap();
         let text = |name: &str| ready[name].as_str().unwrap().to_owned();
-        Self { child, url: text("url"), fingerprint: text("fingerprint") }
+        Self {
+            child,
+            url: text("url"),
+            fingerprint: ready["fingerprint"].as_str().unwrap_or_default().to_owned(),
+            admin_link: ready["admin_link"].as_str().unwrap_or_default().to_owned(),
+        }
     }
 }
 

@@ -222,7 +222,8 @@ fn a_hub_killed_at_any_call_while_it_is_asked_loses_nothing_it_acknowledged() {
     // Each worker takes the next point of a call until one of them finds that there are no more.
     for (call, step) in CALLS {
         let step = if parallel.is_some() { 1 } else { step };
-        let (next, is_over) = (Mutex::new(1), std::sync::atomic::AtomicBool::new(false));
+        let next = Mutex::new(1);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
         let work = || {
             while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
                 let nth = {

@@ -9,7 +9,15 @@ mod demo;
 mod desk;
 #[path = "../../../core/tests/support/destroy_item.rs"]
 mod destroy_item;
+mod documents;
+mod enrolling;
+mod from_nothing;
+mod hostile_texts;
 mod hub_acts;
 mod killed_hub;
+#[path = "../e2e/node_tools.rs"]
+#[expect(dead_code, reason = "each node here shows a certificate of its own")]
+mod node_tools;
+mod signing;
 mod verbs;
 mod whole;

@@ -5,45 +5,132 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::fleet::{
-    EnvelopeVerdict, Generation, GenerationState, HostReport, PendingReport, SealedText, WireFile,
+    DocumentFiles, EnvelopeVerdict, Generation, GenerationState, HostReport, PendingReport,
+    SealedText, VerdictStatement, WireFile,
 };
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::{HostBinding, Nonce, PendingItem};
-use evenkeel_hub::store::{DocumentRow, NewDraft};
+use evenkeel_core::sign::{Envelope, HostBinding, Nonce, PendingItem};
+use evenkeel_hub::store::{DocumentRow, NewDraft, QueuedEnvelope};
 use serde_json::json;
 
 use super::desk::{Behind, Desk, HubProcess, PATIENCE};
 use super::destroy_item::destroy_item;
 
-const TWO: &str = "[guest.101]\nkind = \"lxc\"\nhostname = \"web\"\ncores = 2\n";
+pub(crate) const TWO: &str = "[guest.101]\nkind = \"lxc\"\nhostname = \"web\"\ncores = 2\n";
 
-struct Fleet {
-    desk: Desk,
-    hub: HubProcess,
-    behind: Behind,
+pub(crate) struct Fleet {
+    pub(crate) desk: Desk,
+    pub(crate) hub: HubProcess,
+    pub(crate) behind: Behind,
 }
 
 impl Fleet {
     /// A hub with one host and one account, and a person who is logged in.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let desk = Desk::new();
         let hub = HubProcess::start(&desk, "hub", "127.0.0.1:0");
         let behind = Behind::open(&desk.path("hub"));
         behind.enrol("pve1", &desk.key("host"));
         desk.run("hub account add alice --role admin --key alice.pub --state hub").ends_with(0);
         let fleet = Self { desk, hub, behind };
-        let line = format!(
-            "fleet login {} --key alice --fingerprint {} -o json",
-            fleet.hub.url, fleet.hub.fingerprint
-        );
-        let told = fleet.desk.run(&line).ends_with(0).json();
-        assert_eq!((&told["account"], &told["role"]), (&json!("alice"), &json!("admin")));
+        fleet.login();
         fleet
     }
 
-    fn pin_host(&self) {
+    fn login(&self) {
+        let line = format!(
+            "fleet login {} --key alice --fingerprint {} -o json",
+            self.hub.url, self.hub.fingerprint
+        );
+        let told = self.desk.run(&line).ends_with(0).json();
+        assert_eq!((&told["account"], &told["role"]), (&json!("alice"), &json!("admin")));
+    }
+
+    pub(crate) fn pin_host(&self) {
         let line = format!("pve1 {}\n", self.desk.key("host"));
         self.desk.write("home/.config/evenkeel/known_hosts", &line);
+    }
+
+    /// What the host calls itself.
+    pub(crate) fn host(&self) -> HostBinding {
+        HostBinding { id: "pve1".parse().unwrap(), key: self.desk.key("host").fingerprint() }
+    }
+
+    /// A guest of the host that is to be destroyed.
+    pub(crate) fn item(&self) -> PendingItem {
+        let now = jiff::Timestamp::now().as_second().unsigned_abs();
+        destroy_item(self.host(), Nonce::from_random([5; 16]).unwrap(), UnixSeconds(now - 60))
+    }
+
+    /// Bytes as a key signs them, by the installed tool.
+    pub(crate) fn sealed(&self, bytes: &[u8], key: &str, namespace: &str) -> SealedText {
+        let path = self.desk.path("bytes");
+        fs_err::write(&path, bytes).unwrap();
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-Y", "sign", "-n", namespace, "-f"])
+            .arg(self.desk.path(key))
+            .arg(&path)
+            .status();
+        assert!(made.unwrap().success());
+        let armour = self.desk.read("bytes.sig");
+        fs_err::remove_file(self.desk.path("bytes.sig")).unwrap();
+        SealedText::of(&Envelope::seal(bytes, &[&armour]).unwrap()).unwrap()
+    }
+
+    /// What was handed in at the hub for the host, once it is.
+    pub(crate) fn handed_in(&self) -> QueuedEnvelope {
+        let began = Instant::now();
+        loop {
+            let waiting = self.behind.wait(self.behind.store.envelopes_after("pve1", 0)).unwrap();
+            if let Some(first) = waiting.into_iter().next() {
+                return first;
+            }
+            assert!(began.elapsed() < PATIENCE, "it was never handed in");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A verdict of the host about what was handed in, under its own key.
+    pub(crate) fn verdict(
+        &self,
+        handed_in: &QueuedEnvelope,
+        code: &str,
+        detail: &str,
+    ) -> EnvelopeVerdict {
+        let code = code.to_owned();
+        let detail = detail.to_owned();
+        let envelope = handed_in.id.parse().unwrap();
+        let told = EnvelopeVerdict { envelope, code, op: None, detail, sealed: None };
+        let payload = Envelope::parse(handed_in.body.as_bytes()).unwrap().payload_hash();
+        let hub_id = self.behind.store.hub_id().parse().unwrap();
+        let said = VerdictStatement::of(hub_id, self.host(), payload, &told);
+        let sealed = self.sealed(&said.to_bytes().unwrap(), "host", "evenkeel.verdict.v1");
+        EnvelopeVerdict { sealed: Some(sealed), ..told }
+    }
+
+    /// The hub keeps a verdict, whoever made it.
+    pub(crate) fn tells(&self, verdict: EnvelopeVerdict) {
+        let report = HostReport { verdicts: vec![verdict], ..HostReport::default() };
+        self.behind.report("pve1", &self.desk.key("host"), report);
+    }
+
+    /// The hub has this among the host's items, under the name of these bytes.
+    pub(crate) fn waits(&self, bytes: &[u8], item: SealedText) {
+        let number = Generation(0);
+        let report = HostReport {
+            generation: Some(GenerationState { number, manifest: None, signer: None }),
+            pending: vec![PendingReport { id: PendingItem::id(bytes), item }],
+            ..HostReport::default()
+        };
+        self.behind.report("pve1", &self.desk.key("host"), report);
+    }
+
+    /// The host says which document is in effect.
+    pub(crate) fn has_in_effect(&self, generation: u64, files: &DocumentFiles) {
+        let manifest = Some(files.manifest().hash());
+        let state = GenerationState { number: Generation(generation), manifest, signer: None };
+        let report = HostReport { generation: Some(state), ..HostReport::default() };
+        self.behind.report("pve1", &self.desk.key("host"), report);
     }
 }
 
@@ -105,11 +192,16 @@ fn a_document_is_checked_shown_signed_pushed_compared_and_taken_back() {
     let unpinned = desk.run("fleet push pve1 d --key author --yes").ends_with(4);
     assert!(unpinned.err.contains("not pinned"), "the hub's word is no pin: {unpinned:?}");
     fleet.pin_host();
+    fleet.has_in_effect(1, &files(TWO));
     let signed = desk.run("fleet push pve1 d --key author --yes").ends_with(0);
     assert!(
-        signed.err.contains("cores: 2 -> 4") && signed.err.contains("generation  2"),
+        signed.err.contains("cores: 2 -> 4")
+            && signed.err.contains("generation  2")
+            && signed.err.contains("in place of generation 1 (")
+            && signed.err.contains("verified"),
         "{signed:?}"
     );
+    fleet.has_in_effect(2, &files(&TWO.replace("cores = 2", "cores = 4")));
     let history = desk.run("fleet history pve1 -o json").ends_with(0).json();
     let author = desk.key("author").fingerprint().to_string();
     assert_eq!(history["generations"][0]["author"], json!(author));
@@ -126,6 +218,11 @@ fn a_document_is_checked_shown_signed_pushed_compared_and_taken_back() {
     desk.run("fleet history nowhere").ends_with(5);
 }
 
+/// A document of one file.
+pub(crate) fn files(text: &str) -> DocumentFiles {
+    DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap()
+}
+
 #[test]
 fn a_key_the_hub_made_up_for_a_host_is_not_signed_for() {
     let fleet = Fleet::new();
@@ -140,17 +237,16 @@ fn a_key_the_hub_made_up_for_a_host_is_not_signed_for() {
 #[test]
 fn a_draft_of_the_console_is_signed_where_the_key_is() {
     let fleet = Fleet::new();
-    let (desk, behind) = (&fleet.desk, &fleet.behind);
+    let desk = &fleet.desk;
+    let behind = &fleet.behind;
     fleet.pin_host();
     let files = vec![WireFile { name: "web.toml".to_owned(), text: TWO.to_owned() }];
-    let manifest =
-        evenkeel_core::fleet::DocumentFiles::new([("web.toml".to_owned(), TWO.to_owned())]);
     let draft = NewDraft {
         id: "drf_1".to_owned(),
         host: "pve1".to_owned(),
         base: 0,
         files,
-        manifest: manifest.unwrap().manifest().as_bytes().to_vec(),
+        manifest: self::files(TWO).manifest().as_bytes().to_vec(),
         message: "by hand".to_owned(),
         made_by: "alice".to_owned(),
     };
@@ -163,42 +259,16 @@ fn a_draft_of_the_console_is_signed_where_the_key_is() {
     desk.run("fleet sign pve1 drf_1 --key author --yes").ends_with(5);
 }
 
-fn item(fleet: &Fleet) -> PendingItem {
-    let host =
-        HostBinding { id: "pve1".parse().unwrap(), key: fleet.desk.key("host").fingerprint() };
-    let now = jiff::Timestamp::now().as_second().unsigned_abs();
-    destroy_item(host, Nonce::from_random([5; 16]).unwrap(), UnixSeconds(now - 60))
-}
-
-/// The item as the host's own key signs it, by the installed tool.
-fn sealed(fleet: &Fleet, bytes: &[u8]) -> SealedText {
-    let path = fleet.desk.path("item.bytes");
-    fs_err::write(&path, bytes).unwrap();
-    let made = Command::new("ssh-keygen")
-        .args(["-q", "-Y", "sign", "-n", "evenkeel.pending.v1", "-f"])
-        .arg(fleet.desk.path("host"))
-        .arg(&path)
-        .status();
-    assert!(made.unwrap().success());
-    let armour = fleet.desk.read("item.bytes.sig");
-    SealedText::of(&evenkeel_core::sign::Envelope::seal(bytes, &[&armour]).unwrap()).unwrap()
-}
-
 #[test]
 fn an_item_is_taken_from_the_hub_signed_and_handed_in_and_the_hosts_verdict_is_told() {
     let fleet = Fleet::new();
-    let (desk, behind) = (&fleet.desk, &fleet.behind);
+    let desk = &fleet.desk;
     fleet.pin_host();
-    let bytes = item(&fleet).to_bytes().unwrap();
+    let bytes = fleet.item().to_bytes().unwrap();
     let id = PendingItem::id(&bytes);
-    let report = HostReport {
-        generation: Some(GenerationState { number: Generation(0), manifest: None, signer: None }),
-        pending: vec![PendingReport { id, item: sealed(&fleet, &bytes) }],
-        ..HostReport::default()
-    };
-    behind.report("pve1", &desk.key("host"), report);
+    fleet.waits(&bytes, fleet.sealed(&bytes, "host", "evenkeel.pending.v1"));
     let listed = desk.run("fleet pending").ends_with(0);
-    let short = &id.to_string()[..12];
+    let short = &id.to_string()[..16];
     assert!(listed.out.contains(short) && listed.out.contains("destroy"), "{listed:?}");
     desk.run(&format!("fleet pending {short} --out item.json")).ends_with(0);
     let shown = desk.run(&format!("fleet pending {short}")).ends_with(0);
@@ -209,23 +279,7 @@ fn an_item_is_taken_from_the_hub_signed_and_handed_in_and_the_hosts_verdict_is_t
     desk.run("sign item.json --key alice --out same.json --yes").ends_with(0);
     let line = "fleet submit approval.json --wait 120 -o json";
     let child = desk.command(line).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let began = Instant::now();
-    let waiting = loop {
-        let waiting = behind.wait(behind.store.envelopes_after("pve1", 0)).unwrap();
-        if let Some(first) = waiting.into_iter().next() {
-            break first;
-        }
-        assert!(began.elapsed() < PATIENCE, "it was never handed in");
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    let verdict = EnvelopeVerdict {
-        envelope: waiting.id.parse().unwrap(),
-        code: "unknown_signer".to_owned(),
-        op: None,
-        detail: "nobody here knows this key".to_owned(),
-    };
-    let report = HostReport { verdicts: vec![verdict], ..HostReport::default() };
-    behind.report("pve1", &desk.key("host"), report);
+    fleet.tells(fleet.verdict(&fleet.handed_in(), "unknown_signer", "nobody here knows this key"));
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -234,12 +288,42 @@ fn an_item_is_taken_from_the_hub_signed_and_handed_in_and_the_hosts_verdict_is_t
 }
 
 #[test]
+fn z12_all_logins_end_by_oneself_by_an_admin_and_on_the_server() {
+    let fleet = Fleet::new();
+    let desk = &fleet.desk;
+    let file = "home/.local/state/evenkeel/hub_logins";
+    let hub = "hub account";
+    for end in ["fleet logout --all", "fleet logout --account alice", "hub account logout alice"] {
+        fleet.login();
+        assert!(desk.run("fleet logins").ends_with(0).out.contains("last used"));
+        let tokens = desk.read(file);
+        let line = if end.starts_with(hub) { format!("{end} --state hub") } else { end.to_owned() };
+        let told = desk.run(&line).ends_with(0);
+        assert!(told.out.contains("logins"), "{told:?}");
+        desk.write(file, &tokens);
+        fs_err::set_permissions(desk.path(file), std::fs::Permissions::from_mode(0o600)).unwrap();
+        desk.run("fleet hosts").ends_with(4);
+    }
+    let told = desk.run("hub account list --state hub").ends_with(0);
+    assert!(told.out.contains("alice  admin of *  last used 20"), "{told:?}");
+    let gone = desk.run("hub account remove alice --state hub").ends_with(1);
+    assert!(gone.err.contains("last admin"), "{gone:?}");
+}
+
+#[test]
 fn the_console_gets_a_link_and_a_logout_ends_everything() {
     let fleet = Fleet::new();
     let desk = &fleet.desk;
-    let told = desk.run("fleet console").ends_with(0);
+    let told = desk.run("fleet console").ends_with(64);
+    assert!(told.err.contains("which browser") && told.err.contains("/console"), "{told:?}");
+    desk.run("fleet console --browser nonsense").ends_with(3);
     let link = format!("{}/console#evko_", fleet.hub.url);
-    assert!(told.out.starts_with(&link), "{told:?}");
+    for line in ["fleet console --browser 4F7K-q2mx", "fleet console"] {
+        let told = desk.run(line).ends_with(0);
+        assert!(told.out.starts_with(&link) && told.err.contains("4f7k-q2mx"), "{told:?}");
+    }
+    let logins = desk.run("fleet logins -o json").ends_with(0).json();
+    assert_eq!(logins["logins"].as_array().map(Vec::len), Some(1), "{logins}");
     let tokens = desk.read("home/.local/state/evenkeel/hub_logins");
     desk.run("fleet logout").ends_with(0);
     desk.run("fleet hosts").ends_with(4);

@@ -27,9 +27,14 @@ pub(crate) fn started(desk: &Desk, line: &str) -> (Running, Value) {
 
 /// Asks until a host stands as it should.
 fn await_standing(desk: &Desk, standing: &str) -> Value {
+    await_host(desk, "pve1", standing)
+}
+
+/// The same of any host.
+pub(crate) fn await_host(desk: &Desk, host: &str, standing: &str) -> Value {
     let began = Instant::now();
     loop {
-        let told = desk.run("fleet status pve1 -o json").ends_with(0).json();
+        let told = desk.run(&format!("fleet status {host} -o json")).ends_with(0).json();
         if told["host"]["standing"] == standing {
             return told;
         }
@@ -55,11 +60,10 @@ pub(crate) fn enrol(desk: &Desk, hub: &HubProcess, host: &str, file: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-#[test]
-fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_missed() {
-    let desk = Desk::new();
-    let (_sim, sim) = started(&desk, "sim --listen 127.0.0.1:0 --guests 2 --plain-http -o json");
-    let hub = HubProcess::start(&desk, "hub", &own_address());
+/// A simulated node, a hub, and a host that is enrolled there and whose agent does not run yet.
+fn linked(desk: &Desk, more: &str) -> (Running, Value, HubProcess) {
+    let (running, sim) = started(desk, "sim --listen 127.0.0.1:0 --guests 2 --plain-http -o json");
+    let hub = HubProcess::start(desk, "hub", &own_address());
     desk.run("hub account add alice --role editor --key alice.pub --state hub").ends_with(0);
     for (key, role) in [("author", "author"), ("alice", "operational"), ("host", "recovery")] {
         let line = format!("signers enrol {key}.pub --role {role} --name {key} --trust trust.toml");
@@ -70,7 +74,7 @@ fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_m
     let here = desk.path("").display().to_string();
     desk.write("agent.toml", &format!(
         "host_id = \"pve1\"\ninterval = \"10s\"\n[pve]\nurl = \"{}\"\nnode = \"{}\"\ntoken_file = \"{here}token\"\n\
-         [desired]\nhub = {{ url = \"{}\", credential_file = \"{here}credential\", fingerprint = \"{}\" }}\n\
+         [desired]\nhub = {{ url = \"{}\", credential_file = \"{here}credential\", fingerprint = \"{}\" }}\n{more}\
          [state]\ndir = \"{here}state\"\n[trust]\nfile = \"{here}trust.toml\"\n",
         text(&sim, "url"), text(&sim, "node"), hub.url, hub.fingerprint
     ));
@@ -78,15 +82,61 @@ fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_m
         use std::os::unix::fs::PermissionsExt as _;
         fs_err::set_permissions(desk.path(file), std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    enrol(&desk, &hub, "pve1", "agent.toml");
+    enrol(desk, &hub, "pve1", "agent.toml");
     let key = desk.read("state/host_key.pub");
     desk.write("home/.config/evenkeel/known_hosts", &format!("pve1 {key}"));
-    let agent = desk.command("run -c agent.toml --log error").spawn().unwrap();
-    let agent = Running(agent);
     let login = format!("fleet login {} --key alice --fingerprint {}", hub.url, hub.fingerprint);
     desk.run(&login).ends_with(0);
     let import = format!("import --url {} --token-file token --out d", text(&sim, "url"));
     desk.run(&import).ends_with(0);
+    (running, sim, hub)
+}
+
+#[test]
+fn z24_status_doctor_and_the_hub_are_told_of_the_last_word_that_an_author_signed() {
+    let desk = Desk::new();
+    let (_sim, _, _hub) = linked(&desk, "fresh_within = \"7d\"\n");
+    let _agent = Running(desk.command("run -c agent.toml --log error").spawn().unwrap());
+    let silent = "no author has signed a document for this host yet";
+    let at_hub = |is_so: &dyn Fn(&Value) -> bool| {
+        let began = Instant::now();
+        loop {
+            let told = desk.run("fleet status pve1 -o json").ends_with(0).json();
+            if is_so(&told["host"]["agent"]) {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "the hub is not told: {told}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    let hub_row = || {
+        let status = desk.run("status -c agent.toml -o json").ends_with(0).json();
+        status["agent"]["desired"]["hub"].clone()
+    };
+    at_hub(&|agent| agent["troubles"] == json!([silent]));
+    assert_eq!((&hub_row()["stale"], &hub_row()["author_word"]), (&json!(silent), &Value::Null));
+    assert!(desk.run("status -c agent.toml").ends_with(0).out.contains(silent));
+    assert!(desk.run("doctor -c agent.toml").out.contains(silent));
+    desk.run("fleet push pve1 d --key author --yes").ends_with(0);
+    at_hub(&|agent| agent["author_word"]["generation"] == 1 && agent["troubles"].is_null());
+    let told = hub_row();
+    let word = &told["author_word"];
+    assert_eq!((&told["stale"], &word["signer"]), (&Value::Null, &json!("author")));
+    assert!(
+        word["signed_at"].is_string() && word["taken_at"].is_string() && told["heard"].is_string()
+    );
+    let drawn = desk.run("status -c agent.toml").ends_with(0).out;
+    assert!(drawn.contains("generation 1 signed ") && drawn.contains("last heard "), "{drawn}");
+    let doctor = desk.run("doctor -c agent.toml").out;
+    assert!(!doctor.contains(silent) && doctor.contains("an author signed a document"), "{doctor}");
+}
+
+#[test]
+fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_missed() {
+    let desk = Desk::new();
+    let (_sim, sim, hub) = linked(&desk, "");
+    let agent = desk.command("run -c agent.toml --log error").spawn().unwrap();
+    let agent = Running(agent);
     desk.run("fleet push pve1 d --key author --yes").ends_with(0);
     let told = await_standing(&desk, "in_sync");
     assert_eq!(
@@ -168,7 +218,8 @@ fn meddle(sim: &Value) {
     let text = |name: &str| sim[name].as_str().unwrap();
     let address = text("url").trim_start_matches("http://");
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let (node, body) = (text("node"), "description=meddled");
+    let node = text("node");
+    let body = "description=meddled";
     write!(
         stream,
         "PUT /api2/json/nodes/{node}/lxc/100/config HTTP/1.1\r\nhost: {address}\r\nauthorization: PVEAPIToken={}\r\n\

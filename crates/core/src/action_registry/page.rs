@@ -19,7 +19,9 @@ pub fn reference() -> String {
     );
     for kind in ActionKind::ALL {
         let row = kind.row();
-        let (runs, costs, proof) = (runs(row.execution), costs(&row.cost), proof(row.proof));
+        let runs = runs(row.execution);
+        let costs = costs(&row.cost);
+        let proof = proof(row.proof);
         writeln!(page, "| `{kind}` | {} | {runs} | {costs} | {proof} |", row.summary)
             .expect(INFALLIBLE);
     }

@@ -95,6 +95,17 @@ impl Guest {
         }
     }
 
+    /// Whether nothing happened to it between two readings that an act is judged by: the same run state, lock and file.
+    pub fn is_same_state(&self, earlier: &Self) -> bool {
+        let digest = |guest: &Self| guest.config.as_ref().ok().map(|config| config.digest.clone());
+        let Self { id, power, template, ha, lock, config: _ } = self;
+        let file = digest(self).filter(|digest| !digest.is_empty());
+        (*id, *power, *template) == (earlier.id, earlier.power, earlier.template)
+            && (ha, lock) == (&earlier.ha, &earlier.lock)
+            && file.is_some()
+            && file == digest(earlier)
+    }
+
     /// Whether PVE refuses to destroy it and its disks.
     pub fn is_protected(&self) -> bool {
         self.config.as_ref().is_ok_and(|config| config.is_protected(self.id.kind))

@@ -266,7 +266,8 @@ fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
     // Mount points are in backups only when they say so, disks unless they say otherwise; in both
     // forms the normal value of the other side is absence.
     for part in ["backup", "replicate"] {
-        let (before, after) = (old.get(part), new.get(part));
+        let before = old.get(part);
+        let after = new.get(part);
         let weaker = before == Some(&Value::Bool(true)) && after.is_none()
             || before.is_none() && after == Some(&Value::Bool(false));
         if weaker {

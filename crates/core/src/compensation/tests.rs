@@ -84,8 +84,8 @@ fn backup() -> SourceMark {
 
 /// What a restore of ours left that failed half way: nobody was there since.
 fn half_made() -> Scene {
-    let (before, making) =
-        (upid("qmstart", "7", OTHER, 900), upid("qmrestore", "120", OURS, 1_010));
+    let before = upid("qmstart", "7", OTHER, 900);
+    let making = upid("qmrestore", "120", OURS, 1_010);
     let tasks = TaskReading {
         tasks: vec![listed(before.clone()), listed(making.clone())],
         unread: Vec::new(),

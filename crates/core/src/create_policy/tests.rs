@@ -58,7 +58,8 @@ fn refused_by(field: &str, policy: &CreatePolicy, usage: &CreateUsage, text: &st
 
 fn brought(slot: &str, storage: &str, gib: u64) -> BTreeMap<KeyRef, BroughtVolume> {
     let key = crate::registry::find(GuestKind::Qemu, slot).unwrap();
-    let (storage, size) = (storage.parse().unwrap(), Bytes(gib * Bytes::GIB));
+    let storage = storage.parse().unwrap();
+    let size = Bytes(gib * Bytes::GIB);
     [(key, BroughtVolume { storage, size })].into()
 }
 
@@ -84,7 +85,8 @@ fn without_the_section_nothing_is_made_for_a_hub_and_everything_for_local_files(
     assert_eq!(refusal.reason, ReasonCode::Policy);
     assert!(refusal.detail.contains("has no [policy.create]"), "{refusal:?}");
     assert_eq!(judge(DeclaredBy::LocalFiles).create(&guest(CONTAINER), Brought::Unknown), Ok(()));
-    let (id, storage) = (guest(CONTAINER).id, "local-lvm".parse().unwrap());
+    let id = guest(CONTAINER).id;
+    let storage = "local-lvm".parse().unwrap();
     assert!(judge(DeclaredBy::Hub).allocate(id, &storage, Bytes(1)).is_err());
     assert_eq!(judge(DeclaredBy::LocalFiles).allocate(id, &storage, Bytes(u64::MAX)), Ok(()));
     // An empty section is no better than none.
@@ -156,7 +158,8 @@ fn what_a_source_brings_counts_and_what_nobody_could_read_is_refused() {
         let refusal = made(text, Brought::Unknown).unwrap_err();
         assert!(refusal.detail.contains("could not be read"), "{refusal:?}");
     }
-    let (large, elsewhere) = (brought("scsi0", "local-lvm", 101), brought("scsi0", "tank", 1));
+    let large = brought("scsi0", "local-lvm", 101);
+    let elsewhere = brought("scsi0", "tank", 1);
     assert!(made(CLONE, Brought::Volumes(&large)).unwrap_err().detail.contains("101 GiB"));
     assert!(made(CLONE, Brought::Volumes(&elsewhere)).unwrap_err().detail.contains("tank"));
     // A slot that is declared too is one volume, as large as the larger of both.

@@ -62,7 +62,8 @@ impl<'a> DesiredChecker<'a> {
     }
 
     pub(super) fn finish(self) -> (Desired, Origins, MistakeList) {
-        let (mut desired, mut origins) = (Desired::default(), Origins::default());
+        let mut desired = Desired::default();
+        let mut origins = Origins::default();
         for (vmid, (guest, whence, _)) in self.guests {
             desired.guests.insert(vmid, guest);
             origins.guests.insert(vmid, whence);

@@ -70,8 +70,60 @@ pub struct DeclaredChange {
     pub before: Option<String>,
     /// What is said now; none if nothing is.
     pub after: Option<String>,
+    /// What a list, a table or a text of several lines lost, each entry whole; empty for every other value.
+    pub removed: Vec<String>,
+    /// What it gained.
+    pub added: Vec<String>,
     /// `web.toml:4`: where it stands now, or where it stood.
     pub origin: Option<String>,
+}
+
+impl DeclaredChange {
+    fn new(
+        key: String,
+        before: Option<String>,
+        after: Option<String>,
+        origin: Option<String>,
+    ) -> Self {
+        let entries = |side: &Option<String>| side.as_deref().and_then(entries);
+        let (removed, added) = match (entries(&before), entries(&after)) {
+            (Some(before), Some(after)) => (without(&before, &after), without(&after, &before)),
+            (Some(_) | None, Some(_) | None) => (Vec::new(), Vec::new()),
+        };
+        Self { key, before, after, removed, added, origin }
+    }
+}
+
+/// The entries of a value as it is shown, if it has any: a change of one among many must be seen, however long the rest is.
+fn entries(shown: &str) -> Option<Vec<String>> {
+    let mut table: toml::Table = toml::from_str(&format!("value = {shown}")).ok()?;
+    match table.remove("value")? {
+        toml::Value::Array(items) => Some(items.iter().map(ToString::to_string).collect()),
+        toml::Value::Table(parts) => {
+            Some(parts.iter().map(|(name, value)| format!("{name} = {value}")).collect())
+        }
+        toml::Value::String(text) if text.contains('\n') => {
+            Some(text.lines().map(|line| toml::Value::from(line).to_string()).collect())
+        }
+        toml::Value::String(_)
+        | toml::Value::Integer(_)
+        | toml::Value::Float(_)
+        | toml::Value::Boolean(_)
+        | toml::Value::Datetime(_) => None,
+    }
+}
+
+/// The entries that are not among the others, as often as they are there more often.
+fn without(entries: &[String], others: &[String]) -> Vec<String> {
+    let mut others: Vec<&String> = others.iter().collect();
+    let mut left = Vec::new();
+    for entry in entries {
+        match others.iter().position(|other| *other == entry) {
+            Some(place) => drop(others.swap_remove(place)),
+            None => left.push(entry.clone()),
+        }
+    }
+    left
 }
 
 /// What stands for a key that must be absent.
@@ -85,7 +137,8 @@ pub fn difference(before: DeclaredSet<'_>, after: DeclaredSet<'_>) -> Vec<Declar
     numbers.dedup();
     let mut differences = Vec::new();
     for vmid in numbers {
-        let (was, is) = (before.desired.guests.get(vmid), after.desired.guests.get(vmid));
+        let was = before.desired.guests.get(vmid);
+        let is = after.desired.guests.get(vmid);
         match (was, is) {
             (Some(was), Some(is)) if was.id == is.id => {
                 let keys = changes(Some((was, before)), (is, after));
@@ -155,24 +208,28 @@ fn changes(
     };
     let mut changes = Vec::new();
     for word in union(was.words.keys().copied(), is.words.keys().copied()) {
-        let (then, now) = (was.words.get(word), is.words.get(word));
+        let then = was.words.get(word);
+        let now = is.words.get(word);
         // What is given once is shown nowhere, so its texts are equal however it changed.
         let given_otherwise = word == "first" && was.first != is.first;
         if then != now || given_otherwise {
             let origin = place(LineSubject::Word(word));
-            let (before, after) = (then.cloned(), now.cloned());
-            changes.push(DeclaredChange { key: word.to_owned(), before, after, origin });
+            let before = then.cloned();
+            let after = now.cloned();
+            changes.push(DeclaredChange::new(word.to_owned(), before, after, origin));
         }
     }
     for key in union(was.keys.keys().copied(), is.keys.keys().copied()) {
-        let (then, now) = (was.keys.get(&key).copied(), is.keys.get(&key).copied());
+        let then = was.keys.get(&key).copied();
+        let now = is.keys.get(&key).copied();
         if then != now {
             let shown = |want: Option<Option<&Value>>| {
                 want.map(|want| want.map_or_else(|| UNSET.to_owned(), |v| shown_value(key, v)))
             };
             let origin = place(LineSubject::Key(key));
-            let (before, after) = (shown(then), shown(now));
-            changes.push(DeclaredChange { key: key.to_string(), before, after, origin });
+            let before = shown(then);
+            let after = shown(now);
+            changes.push(DeclaredChange::new(key.to_string(), before, after, origin));
         }
     }
     changes
@@ -206,17 +263,21 @@ mod tests {
                 load_with_origins(&sources).unwrap_or_else(|errors| panic!("{errors:?}"));
             (desired, origins, sources)
         };
-        let (before, after) = (read(before), read(after));
+        let before = read(before);
+        let after = read(after);
         let set = |(desired, origins, sources)| DeclaredSet { desired, origins, sources };
         let before = set((&before.0, &before.1, &before.2));
         let after = set((&after.0, &after.1, &after.2));
         let mut lines = Vec::new();
         for DeclarationDifference { guest, name, change, keys } in difference(before, after) {
             lines.push(format!("{} {guest} {name}", change.as_str()).trim_end().to_owned());
-            for DeclaredChange { key, before, after, origin } in keys {
+            for DeclaredChange { key, before, after, removed, added, origin } in keys {
                 let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-                let (before, after) = (or_none(before), or_none(after));
+                let before = or_none(before);
+                let after = or_none(after);
                 lines.push(format!("  {key}: {before} -> {after} @{}", or_none(origin)));
+                lines.extend(removed.iter().map(|entry| format!("    - {entry}")));
+                lines.extend(added.iter().map(|entry| format!("    + {entry}")));
             }
         }
         lines
@@ -252,6 +313,37 @@ mod tests {
         let expected =
             ["changed lxc/101 web", "  nameserver: [\"10.0.0.1\"] -> (unset) @web.toml:5"];
         assert_eq!(told(&said, &unset), expected);
+    }
+
+    #[test]
+    fn z05_what_a_list_a_table_and_a_text_of_lines_gain_and_lose_is_told_entry_by_entry() {
+        let guest = |tags: &str, net: &str, keys: &str| {
+            format!(
+                "[guest.200]\nkind = \"qemu\"\ntags = {tags}\nnet0 = {net}\ndescription = {keys}\n"
+            )
+        };
+        let before = guest(
+            "[\"a\", \"b\"]",
+            "{ model = \"virtio\", bridge = \"vmbr0\", firewall = true }",
+            "\"one\\ntwo\"",
+        );
+        let after = guest(
+            "[\"b\", \"c\"]",
+            "{ model = \"virtio\", bridge = \"vmbr9\" }",
+            "\"one\\ntwo\\nthree\"",
+        );
+        let lines = told(&before, &after);
+        let entries: Vec<&str> =
+            lines.iter().map(String::as_str).filter(|line| line.starts_with("    ")).collect();
+        let expected = [
+            "    + \"three\"",
+            "    - bridge = \"vmbr0\"",
+            "    - firewall = true",
+            "    + bridge = \"vmbr9\"",
+            "    - \"a\"",
+            "    + \"c\"",
+        ];
+        assert_eq!(entries, expected, "{lines:#?}");
     }
 
     #[test]
@@ -300,10 +392,8 @@ mod tests {
             let changed = |lines: Vec<String>, word: &str| {
                 lines.iter().filter(|line| line.starts_with(word)).count()
             };
-            let (there, back) = (
-                || told(&file(&before), &file(&after)),
-                || told(&file(&after), &file(&before)),
-            );
+            let there = || told(&file(&before), &file(&after));
+            let back = || told(&file(&after), &file(&before));
             prop_assert_eq!(changed(there(), "added"), changed(back(), "released"));
             prop_assert_eq!(changed(there(), "changed"), changed(back(), "changed"));
             prop_assert_eq!(there().is_empty(), before == after);

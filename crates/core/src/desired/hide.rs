@@ -34,7 +34,8 @@ fn blotted(file: &SourceFile) -> String {
     let mut at = 0;
     spans.sort_by_key(|span| span.start);
     for Span { start, end, .. } in spans {
-        let (start, end) = (start.max(at).min(file.text.len()), end.min(file.text.len()));
+        let start = start.max(at).min(file.text.len());
+        let end = end.min(file.text.len());
         if start < end {
             text.push_str(&file.text[at..start]);
             text.extend(file.text[start..end].chars().map(blot));

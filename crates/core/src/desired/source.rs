@@ -186,7 +186,9 @@ pub(super) const PUBLIC_KEY_TYPES: &[&str] = &[
 /// Whether a text is one line of a `.pub` file: its type, the key, perhaps a comment.
 pub(super) fn is_public_key(text: &str) -> bool {
     let mut words = text.splitn(3, ' ');
-    let (kind, key, comment) = (words.next(), words.next(), words.next());
+    let kind = words.next();
+    let key = words.next();
+    let comment = words.next();
     let is_base64 = |key: &str| {
         let body = key.trim_end_matches('=');
         let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);

@@ -30,8 +30,10 @@ fn no_version() -> TrustVersion {
 
 impl JournalHead {
     pub(super) fn read(fields: &mut JsonFields) -> Result<Self, Malformed> {
-        let (epoch, seq) = (fields.integer("epoch")?, fields.integer("seq")?);
-        let (sum, trust) = (fields.parsed("sum")?, fields.integer("trust_version")?);
+        let epoch = fields.integer("epoch")?;
+        let seq = fields.integer("seq")?;
+        let sum = fields.parsed("sum")?;
+        let trust = fields.integer("trust_version")?;
         Ok(Self { epoch, seq, sum, trust_version: TrustVersion(trust) })
     }
 }
@@ -47,14 +49,39 @@ pub enum Anchor {
     Ahead,
     /// The journal is older, or another one: somebody put an old state back.
     RolledBack,
+    /// The hub tells less than it once said it keeps: it was put back itself, or the head was taken out of it. What the
+    /// journal was since then, nobody vouches for.
+    Withheld,
+    /// The hub never heard of this journal.
+    Nothing,
 }
 
-/// Holds the head that was anchored against the journal that was found at start. `told` are the heads that this journal
-/// remembers to have told the hub: each is written down before it leaves, so a head that the hub has and the journal does
-/// not know was told by a journal that is no longer there, however far this one went on since.
-pub fn judge_anchor(own: JournalHead, told: &[JournalHead], anchored: JournalHead) -> Anchor {
+/// What a journal remembers of the heads that it told a hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RememberedHeads<'a> {
+    /// Those that the hub may have: each is written down before it leaves.
+    pub told: &'a [JournalHead],
+    /// The newest that the hub said it keeps.
+    pub acknowledged: Option<JournalHead>,
+}
+
+/// Holds what the hub tells against the journal that was found at start. A head that the hub has and the journal does not
+/// know was told by a journal that is no longer there, however far this one went on since.
+pub fn judge_anchor(
+    own: JournalHead,
+    remembered: RememberedHeads<'_>,
+    anchored: Option<JournalHead>,
+) -> Anchor {
+    let RememberedHeads { told, acknowledged } = remembered;
+    let acknowledged = acknowledged.filter(|head| head.epoch == own.epoch);
+    let Some(anchored) = anchored else {
+        return if acknowledged.is_some() { Anchor::Withheld } else { Anchor::Nothing };
+    };
     if anchored.epoch < own.epoch {
-        return Anchor::OldEpoch;
+        return if acknowledged.is_some() { Anchor::Withheld } else { Anchor::OldEpoch };
+    }
+    if anchored.epoch == own.epoch && acknowledged.is_some_and(|head| anchored.seq < head.seq) {
+        return Anchor::Withheld;
     }
     if anchored.epoch > own.epoch || anchored.seq > own.seq {
         return Anchor::RolledBack;
@@ -79,6 +106,32 @@ mod tests {
 
     use super::*;
 
+    fn judged(own: JournalHead, told: &[JournalHead], anchored: JournalHead) -> Anchor {
+        judge_anchor(own, RememberedHeads { told, acknowledged: None }, Some(anchored))
+    }
+
+    /// What the hub tells that less was told than it keeps, whatever else the journal remembers.
+    #[test]
+    fn z10_a_hub_that_tells_less_than_it_said_it_keeps_vouches_for_nothing() {
+        let own = head(1, 10, 7);
+        let kept = head(1, 8, 4);
+        let remembered = RememberedHeads { told: &[kept], acknowledged: Some(kept) };
+        for (anchored, expected) in [
+            (None, Anchor::Withheld),
+            (Some(head(1, 6, 3)), Anchor::Withheld),
+            (Some(head(0, 99, 3)), Anchor::Withheld),
+            (Some(kept), Anchor::Ahead),
+            (Some(own), Anchor::Same),
+            (Some(head(1, 11, 7)), Anchor::RolledBack),
+        ] {
+            assert_eq!(judge_anchor(own, remembered, anchored), expected, "{anchored:?}");
+        }
+        let nothing = RememberedHeads { told: &[], acknowledged: None };
+        assert_eq!(judge_anchor(own, nothing, None), Anchor::Nothing);
+        let older = RememberedHeads { told: &[], acknowledged: Some(head(0, 5, 1)) };
+        assert_eq!(judge_anchor(own, older, None), Anchor::Nothing, "of a closed epoch");
+    }
+
     fn head(epoch: u64, seq: u64, sum: u8) -> JournalHead {
         let trust_version = TrustVersion(1);
         JournalHead { epoch, seq, sum: PayloadHash([sum; 32]), trust_version }
@@ -100,14 +153,10 @@ mod tests {
             (head(0, 99, 3), Anchor::OldEpoch),
             (head(2, 1, 7), Anchor::RolledBack),
         ] {
-            assert_eq!(judge_anchor(own, &told, anchored), expected, "{anchored:?}");
+            assert_eq!(judged(own, &told, anchored), expected, "{anchored:?}");
         }
-        assert_eq!(
-            judge_anchor(head(0, 3, 1), &[], head(0, 2, 9)),
-            Anchor::RolledBack,
-            "a lost journal"
-        );
-        assert_eq!(judge_anchor(head(0, 3, 1), &[], head(0, 3, 1)), Anchor::Same);
+        assert_eq!(judged(head(0, 3, 1), &[], head(0, 2, 9)), Anchor::RolledBack, "a lost journal");
+        assert_eq!(judged(head(0, 3, 1), &[], head(0, 3, 1)), Anchor::Same);
     }
 
     proptest! {
@@ -115,7 +164,7 @@ mod tests {
         #[test]
         fn no_journal_that_went_on_passes(seq in 2_u64..100, on in 0_u64..100, told in proptest::collection::vec(1_u64..100, 0..3)) {
             let told: Vec<_> = told.into_iter().filter(|at| *at < seq).map(|at| head(0, at, 1)).collect();
-            let verdict = judge_anchor(head(0, seq + on, 9), &told, head(0, seq, 2));
+            let verdict = judged(head(0, seq + on, 9), &told, head(0, seq, 2));
             prop_assert_eq!(verdict, Anchor::RolledBack);
         }
 
@@ -123,7 +172,7 @@ mod tests {
         #[test]
         fn no_shorter_journal_passes(epoch in 0_u64..4, seq in 1_u64..1000, cut in 1_u64..1000, sum in any::<u8>()) {
             let anchored = head(epoch, seq + cut, sum);
-            prop_assert_eq!(judge_anchor(head(epoch, seq, sum), &[anchored], anchored), Anchor::RolledBack);
+            prop_assert_eq!(judged(head(epoch, seq, sum), &[anchored], anchored), Anchor::RolledBack);
         }
     }
 }

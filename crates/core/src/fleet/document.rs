@@ -95,11 +95,9 @@ impl DocumentFiles {
     pub fn manifest(&self) -> Manifest {
         let mut text = format!("{{\"format\":\"{MANIFEST_FORMAT}\",\"files\":[");
         for (place, (name, content)) in self.files.iter().enumerate() {
-            let (comma, sum, bytes) = (
-                if place == 0 { "" } else { "," },
-                PayloadHash::of(content.as_bytes()),
-                content.len(),
-            );
+            let comma = if place == 0 { "" } else { "," };
+            let sum = PayloadHash::of(content.as_bytes());
+            let bytes = content.len();
             // A name needs no escape: the rule allows nothing that JSON would.
             let _ = write!(
                 text,

@@ -115,7 +115,8 @@ impl ReportStatement {
         let read = |mut fields: JsonFields| {
             let (hub_id, host) = read_parties(&mut fields)?;
             let instance = fields.parsed("instance")?;
-            let (seq, base) = (fields.integer("seq")?, fields.integer("base")?);
+            let seq = fields.integer("seq")?;
+            let base = fields.integer("base")?;
             let sha256 = fields.parsed("sha256")?;
             fields.finish()?;
             if seq == 0 || base >= seq {
@@ -165,7 +166,7 @@ impl HeadStatement {
     }
 }
 
-fn names_its_key(host: &HostBinding, key: &PublicKey) -> Result<(), Refusal> {
+pub(super) fn names_its_key(host: &HostBinding, key: &PublicKey) -> Result<(), Refusal> {
     if host.key == key.fingerprint() {
         return Ok(());
     }

@@ -48,7 +48,8 @@ impl LoginStatement {
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
         let read = |mut fields: JsonFields| {
             let hub_id = fields.parsed("hub_id")?;
-            let (origin, account) = (fields.text("origin")?, fields.text("account")?);
+            let origin = fields.text("origin")?;
+            let account = fields.text("account")?;
             for (name, text) in [("origin", &origin), ("account", &account)] {
                 if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(char::is_control)
                 {

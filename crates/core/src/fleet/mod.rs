@@ -14,6 +14,7 @@ mod anchor;
 mod author;
 mod document;
 mod floor;
+mod fresh_word;
 mod guest_picture;
 mod host_statement;
 mod inline_secret;
@@ -23,18 +24,24 @@ mod name;
 mod opening;
 mod report;
 mod sealed;
+mod verdict;
 
 pub use acknowledge::{ACKNOWLEDGE_FORMAT, AcknowledgeStatement, Acknowledged};
-pub use anchor::{Anchor, JournalHead, judge_anchor};
-pub use author::{AUTHOR_WINDOW_MAX_S, DESIRED_FORMAT, DesiredStatement};
+pub use anchor::{Anchor, JournalHead, RememberedHeads, judge_anchor};
+pub use author::{
+    AUTHOR_WINDOW_MAX_S, DESIRED_FORMAT, DESIRED_FORMAT_V1, DesiredStatement, DocumentBase,
+    SignedBase,
+};
 pub use document::{
     DOCUMENT_BYTES_MAX, DOCUMENT_FILES_MAX, DocumentError, DocumentFiles, FILE_NAME_BYTES_MAX,
     LoadedDocument, MANIFEST_BYTES_MAX, Manifest,
 };
 pub use floor::{
-    DocumentFloor, DocumentTerms, DocumentVerdict, GENERATION_STEP_MAX, OfferedDocument,
-    TakenDocument, judge_document,
+    DocumentAdmission, DocumentFloor, DocumentTerms, DocumentVerdict, EffectiveDocument,
+    FIRST_GENERATION_MAX, FloorState, GENERATION_STEP_MAX, OfferedDocument, TakenDocument,
+    admit_document, document_next_step, judge_document, read_admitted, refuse_mistakes,
 };
+pub use fresh_word::{AuthorWord, AuthorWordReport, stale_word};
 pub use guest_picture::told_origins;
 pub use host_statement::{EnrolStatement, HeadStatement, ReportStatement};
 pub use link::{
@@ -50,5 +57,6 @@ pub use report::{
     ReportedDecision, ReportedOrigin, ToldOperation, UnreadableReport,
 };
 pub use sealed::SealedText;
+pub use verdict::{HandedIn, VerdictStatement};
 
 pub use crate::sign::{ManifestHash, PayloadHash};

@@ -1,25 +1,21 @@
-//! What opens a guest: changes by which whoever makes them could get into it, or out of it.
+//! What a document of a hub that nobody signed may change: keys that the registry marks `hub_may`, and nothing else.
 //!
-//! The planner asks here about what an unsigned document of a hub declares: such changes are held, `policy`, so that a
-//! stolen hub changes sizes and names and lets nobody in. A key not listed here is not thereby harmless: classes and
-//! root's own limits hold as ever.
+//! The planner asks here; everything else that such a document declares is held, `policy`, so that a stolen hub changes
+//! sizes and notes, lets nobody into a guest and sends no traffic elsewhere. The list is of what is allowed: a key that is
+//! new, or that nobody thought of, is held. Classes and root's own limits hold as ever.
 
 use crate::compensation::RemovalGround;
 use crate::desired::DeclaredBy;
 use crate::plan::{Change, Step};
 use crate::reason::{ReasonCode, Refusal};
-use crate::value::{Property, Value};
-
-/// Parts of a network card that say where it leads.
-const CARD_PARTS: [&str; 4] = ["bridge", "firewall", "tag", "trunks"];
 
 /// Why a change may not be made as somebody declared it; none if it may.
 pub fn opened_by(by: DeclaredBy, change: &Change) -> Option<Refusal> {
-    let opens = match by {
+    let is_held = match by {
         DeclaredBy::LocalFiles | DeclaredBy::Hub => false,
-        DeclaredBy::UnsignedHub => opens(change),
+        DeclaredBy::UnsignedHub => !change.key.key().hub_may,
     };
-    opens.then(|| refuse(&change.key.to_string()))
+    is_held.then(|| refuse(&change.key.to_string()))
 }
 
 /// Why a step may not be taken as somebody declared it; none if it may. Configuration writes are asked about key by key.
@@ -47,35 +43,9 @@ pub fn opened_by_step(by: DeclaredBy, step: &Step) -> Option<Refusal> {
     }
 }
 
-fn opens(change: &Change) -> bool {
-    let name = change.key.key().name;
-    match name {
-        "sshkeys" | "ipconfig" | "boot" | "bootdisk" | "bios" => true,
-        // Every key of cloud-init's own: user, password, files, upgrades.
-        _ if name.starts_with("ci") => true,
-        "net" => card_leads_elsewhere(change.from.as_ref(), change.to.as_ref()),
-        // A CD can be booted from, and cloud-init's drive is one.
-        _ => [&change.from, &change.to].into_iter().flatten().any(is_cdrom),
-    }
-}
-
-/// A card that comes or goes leads elsewhere too.
-fn card_leads_elsewhere(from: Option<&Value>, to: Option<&Value>) -> bool {
-    let (Some(from), Some(to)) =
-        (from.and_then(Value::as_property), to.and_then(Value::as_property))
-    else {
-        return true;
-    };
-    CARD_PARTS.iter().any(|part| from.get(part) != to.get(part))
-}
-
-fn is_cdrom(value: &Value) -> bool {
-    value.as_property().is_some_and(Property::is_cdrom)
-}
-
 fn refuse(what: &str) -> Refusal {
     let detail = format!(
-        "`{what}` opens a guest, and nobody signed the hub's document: have an author sign it"
+        "nobody signed the hub's document, and unsigned it may not change `{what}`: have an author sign it"
     );
     Refusal::new(ReasonCode::Policy, detail)
 }

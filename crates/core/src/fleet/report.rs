@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::fresh_word::AuthorWordReport;
 use super::name::{EnvelopeId, Generation};
 use super::sealed::SealedText;
 use crate::sign::{ManifestHash, PendingId};
@@ -167,6 +168,9 @@ pub struct AgentState {
     /// What is wrong, a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,
+    /// The last document that an author signed and the host took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author_word: Option<AuthorWordReport>,
 }
 
 /// The last pass of a host.
@@ -430,7 +434,7 @@ pub struct PendingReport {
     pub item: SealedText,
 }
 
-/// What became of an envelope. It is signed with the report.
+/// What became of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvelopeVerdict {
     /// Which.
@@ -443,6 +447,9 @@ pub struct EnvelopeVerdict {
     /// In words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// The same as the host signed it, for the person who handed the envelope in; none from an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<SealedText>,
 }
 
 #[cfg(test)]

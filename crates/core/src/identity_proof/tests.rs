@@ -64,7 +64,8 @@ fn x16_every_task_that_replaces_a_guest_counts_and_no_other() {
 
 #[test]
 fn x02_tasks_are_told_apart_by_name_and_not_by_time() {
-    let (old, before) = (task("vzstart", "7", 5_000), task("vzcreate", "100", 4_000));
+    let old = task("vzstart", "7", 5_000);
+    let before = task("vzcreate", "100", 4_000);
     let mark = TaskListMark::of(&reading(&[&old, &before], 5_100), vmid()).unwrap();
     let holds =
         |tasks: &[&Upid], now| reason(mark.holds(&reading(tasks, now), vmid(), &BTreeSet::new()));
@@ -85,7 +86,8 @@ fn x02_tasks_are_told_apart_by_name_and_not_by_time() {
 
 #[test]
 fn a_list_that_is_filtered_or_has_forgotten_proves_nothing() {
-    let (old, other) = (task("vzstart", "7", 5_000), task("vzstart", "7", 4_000));
+    let old = task("vzstart", "7", 5_000);
+    let other = task("vzstart", "7", 4_000);
     let whole = reading(&[&old], 5_100);
     let mark = TaskListMark::of(&whole, vmid()).unwrap();
     let holds = |list: &TaskReading| reason(mark.holds(list, vmid(), &BTreeSet::new()));
@@ -106,7 +108,8 @@ fn a_list_that_is_filtered_or_has_forgotten_proves_nothing() {
 fn what_is_owed_to_a_guest_is_not_given_to_the_next_one_under_its_number() {
     let old = task("vzstart", "7", 4_000);
     let mark = TaskListMark::of(&reading(&[&old], 5_000), vmid()).unwrap();
-    let (destroyed, made) = (task("vzdestroy", "100", 5_100), task("vzcreate", "100", 5_200));
+    let destroyed = task("vzdestroy", "100", 5_100);
+    let made = task("vzcreate", "100", 5_200);
     let another = |list: &TaskReading, ours: &BTreeSet<Upid>| {
         mark.another_guest(list, vmid(), ours).map_err(|refusal| refusal.reason)
     };
@@ -124,7 +127,8 @@ fn what_is_owed_to_a_guest_is_not_given_to_the_next_one_under_its_number() {
 
 #[test]
 fn nothing_is_raised_about_a_guest_somebody_is_replacing_and_only_ended_tasks_are_held_on_to() {
-    let (ended, at_it) = (task("vzstart", "7", 4_000), task("vzrestore", "100", 5_000));
+    let ended = task("vzstart", "7", 4_000);
+    let at_it = task("vzrestore", "100", 5_000);
     let mut list = reading(&[&ended, &at_it], 5_100);
     list.tasks[1].state = TaskState::Running;
     let refusal = TaskListMark::of(&list, vmid()).unwrap_err();

@@ -52,7 +52,8 @@ impl FromStr for FileFormat {
             "yaml" => Ok(Self::Yaml),
             "json" => Ok(Self::Json),
             _ => {
-                let (what, why) = ("format of desired files", "it must be toml, yaml or json");
+                let what = "format of desired files";
+                let why = "it must be toml, yaml or json";
                 Err(IdError { what, text: crate::name::shown(text), why })
             }
         }

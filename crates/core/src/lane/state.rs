@@ -330,7 +330,8 @@ impl LaneTable {
         }
         let lane = self.lanes.get_mut(&vmid)?;
         let job = lane.queue.pop_front()?;
-        let (op, source) = (job.op, job.source);
+        let op = job.op;
+        let source = job.source;
         self.allocating.extend(job.storage.clone().map(|storage| (op, storage)));
         lane.owner = Some(Owner { job, phase: Phase::Running, since: now });
         self.read_from(source, op);

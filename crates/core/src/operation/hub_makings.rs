@@ -69,7 +69,8 @@ impl HubMakings {
 
     /// Keeps it true after an event.
     pub(super) fn trace(&mut self, operation: &Operation, event: &OpEvent) {
-        let (vmid, kind) = (operation.intent.guest.vmid, operation.intent.kind);
+        let vmid = operation.intent.guest.vmid;
+        let kind = operation.intent.kind;
         if let OpEvent::Started(intent) = event
             && intent.for_hub.is_some()
         {

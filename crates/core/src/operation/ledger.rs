@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     GuestOrigin, HubMakings, IdempotencyKey, IdentityHash, IllegalTransition, MakingMemory,
-    OpEvent, Operation, Provenance, Repeat, StartedIntent, StorageName, Upid,
+    OpEvent, Operation, Provenance, Repeat, Resolution, StartedIntent, StorageName, Upid,
 };
 use crate::action_registry::OriginEffect;
 use crate::back_off::FailureMemory;
@@ -47,6 +47,10 @@ pub struct Ledger {
     /// What a hub had done.
     #[serde(default)]
     hub: HubMakings,
+    /// Operations that owe nothing any more: their guest was destroyed by a later one of ours, and whoever has its number
+    /// now is another guest.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    debts_over: BTreeSet<OperationId>,
 }
 
 type Open = BTreeMap<VmId, OperationId>;
@@ -109,6 +113,7 @@ impl Ledger {
     pub fn apply(&mut self, record: &OpRecord) -> Result<&Operation, ReplayError> {
         let op = record.op;
         let illegal = |source| ReplayError::Illegal { op, source };
+        let debts_over = self.debts_ended_by(record);
         let operation = match self.operations.entry(op) {
             Entry::Occupied(known) => {
                 let operation = known.into_mut();
@@ -134,10 +139,32 @@ impl Ledger {
         trace_failures(&mut self.failures, operation, &record.event);
         self.making.trace(operation, &record.event);
         self.hub.trace(operation, &record.event);
+        self.debts_over.extend(debts_over);
         if !operation.is_in_flight() {
             self.open.remove(&operation.intent.guest.vmid);
         }
         Ok(operation)
+    }
+
+    /// Who owes nothing any more after this record: a guest that one of our operations has ended is owed nothing.
+    fn debts_ended_by(&self, record: &OpRecord) -> Vec<OperationId> {
+        let is_done = match &record.event {
+            OpEvent::Succeeded { .. } => true,
+            OpEvent::Resolved { outcome } => *outcome == Resolution::Succeeded,
+            OpEvent::Started(_)
+            | OpEvent::RequestStarted { .. }
+            | OpEvent::TaskRunning { .. }
+            | OpEvent::Failed { .. }
+            | OpEvent::Unknown { .. } => false,
+        };
+        let ended = self.operations.get(&record.op).filter(|_| is_done).map(|op| &op.intent);
+        match ended {
+            Some(intent) if intent.kind.row().origin == OriginEffect::Ends => {
+                let of_guest = |op: &&Operation| op.intent.guest.vmid == intent.guest.vmid;
+                self.indebted().filter(of_guest).map(|op| op.id).collect()
+            }
+            Some(_) | None => Vec::new(),
+        }
     }
 
     /// What failed and waits for its next try.
@@ -200,7 +227,8 @@ impl Ledger {
         if let Some(operation) = self.spent_by(&nonce.idempotency_key())
             && let Repeat::AtMostOnce { payload, expires_at, .. } = &operation.intent.repeat
         {
-            let (op, result) = (operation.id, OpResult::of(&operation.state));
+            let op = operation.id;
+            let result = OpResult::of(&operation.state);
             let first = Spent { payload: *payload, op, result, expires_at: *expires_at };
             spent.spend(*nonce, first).expect("an empty memory takes any nonce");
         }
@@ -226,7 +254,8 @@ impl Ledger {
     /// All operations that are done at most once and came to nothing after they took something from their guest.
     pub fn indebted(&self) -> impl Iterator<Item = &Operation> {
         let owes = |op: &&Operation| op.owes_protection() || op.owes_start();
-        self.operations.values().map(Box::as_ref).filter(owes)
+        let all = self.operations.values().map(Box::as_ref).filter(owes);
+        all.filter(|op| !self.debts_over.contains(&op.id))
     }
 
     /// Drops what nobody can ask for any more: closed convergent operations. Signed ones stay,
@@ -240,6 +269,7 @@ impl Ledger {
                     Repeat::AtMostOnce { .. } => true,
                 }
         });
+        self.debts_over.retain(|op| self.operations.contains_key(op));
     }
 }
 

@@ -155,7 +155,8 @@ impl MakingMemory {
     /// Keeps it true after an event.
     pub(super) fn trace(&mut self, operation: &Operation, event: &OpEvent) {
         self.trace_made(operation, event);
-        let (guest, kind) = (operation.intent.guest, operation.intent.kind);
+        let guest = operation.intent.guest;
+        let kind = operation.intent.kind;
         if matches!(event, OpEvent::Started(_)) && kind.creates_guest() {
             self.forget(guest.vmid);
             self.contested.insert(guest.vmid, operation.id);
@@ -182,7 +183,8 @@ impl MakingMemory {
 
     /// Keeps what a removal is compared with. Every doubt ends it; only a making of ours begins it.
     fn trace_made(&mut self, operation: &Operation, event: &OpEvent) {
-        let (vmid, kind) = (operation.intent.guest.vmid, operation.intent.kind);
+        let vmid = operation.intent.guest.vmid;
+        let kind = operation.intent.kind;
         match event {
             OpEvent::Started(intent) if kind.creates_guest() => {
                 self.made.remove(&vmid);

@@ -193,6 +193,35 @@ fn protection_is_owed_only_after_a_failure_that_may_have_taken_it_off() {
 }
 
 #[test]
+fn a_guest_that_we_destroyed_is_owed_nothing_whoever_has_its_number_then() {
+    let key = |number: u8| -> IdempotencyKey { format!("{number:032x}").parse().unwrap() };
+    let destroy = |number: u8| StartedIntent {
+        first: OpPhase::Unprotect,
+        unprotects: true,
+        repeat: signed(&key(number)),
+        ..intent(ActionKind::Destroy)
+    };
+    let act = OpEvent::RequestStarted { request: OpPhase::Act, sent_at: UnixSeconds(1002) };
+    let owing = |ledger: &Ledger| ledger.indebted().map(|op| op.id).collect::<Vec<_>>();
+    let mut ledger = Ledger::default();
+    // Ids tell nothing about the order: clocks are set.
+    for (number, end) in [(7, failed()), (3, failed()), (5, succeeded(None)), (4, failed())] {
+        ledger.apply(&record(number.into(), started(destroy(number)))).unwrap();
+        ledger.apply(&record(number.into(), act.clone())).unwrap();
+        ledger.apply(&record(number.into(), end)).unwrap();
+        match number {
+            7 => assert_eq!(owing(&ledger), [op(7)]),
+            3 => assert_eq!(owing(&ledger), [op(3), op(7)]),
+            5 => assert_eq!(owing(&ledger), []),
+            _ => assert_eq!(owing(&ledger), [op(4)], "another guest by then"),
+        }
+        ledger.forget_closed();
+        let kept = serde_json::to_string(&ledger).unwrap();
+        assert_eq!(serde_json::from_str::<Ledger>(&kept).unwrap(), ledger);
+    }
+}
+
+#[test]
 fn a_spent_key_is_never_spent_again() {
     let key: IdempotencyKey = "00112233445566778899aabbccddeeff".parse().unwrap();
     let signed = StartedIntent { repeat: signed(&key), ..intent(ActionKind::Destroy) };

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{IdError, NodeName};
+use crate::shown_text;
 
 /// Whole seconds since 1970 on one clock. The field that holds it says whose clock it is.
 #[derive(
@@ -84,15 +85,8 @@ impl Upid {
 
     /// The same for a person to read: no name can steer a terminal or hide what stands beside it.
     pub fn shown_user(&self) -> String {
-        self.user.chars().map(|c| if is_harmless(c) { c } else { '\u{FFFD}' }).collect()
+        shown_text::escaped(&self.user)
     }
-}
-
-/// Neither a control character nor one that changes the order or presence of its neighbours on a screen.
-fn is_harmless(c: char) -> bool {
-    let is_invisible = matches!(c,
-        '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}');
-    !c.is_control() && !is_invisible
 }
 
 impl fmt::Display for Upid {
@@ -193,7 +187,7 @@ mod tests {
     #[test]
     fn y03_a_name_cannot_steer_the_screen_it_is_shown_on() {
         let text = "UPID:n:00000001:00000001:65000000:vzstart:100:a\u{202E}b\u{85}é@pve:";
-        assert_eq!(text.parse::<Upid>().unwrap().shown_user(), "a\u{FFFD}b\u{FFFD}é@pve");
+        assert_eq!(text.parse::<Upid>().unwrap().shown_user(), "a\\u{202e}b\\u{85}é@pve");
     }
 
     #[test]

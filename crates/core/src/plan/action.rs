@@ -243,7 +243,8 @@ impl Change {
                 Some(Value::Property(to)),
             ) => changed_parts(self.key, shape, from, to),
             (How::Set(_) | How::Delete, _, from, to) => {
-                let (from, to) = (self.shown(from.as_ref()), self.shown(to.as_ref()));
+                let from = self.shown(from.as_ref());
+                let to = self.shown(to.as_ref());
                 vec![changed(&self.key, &from, &to)]
             }
         }

@@ -69,7 +69,8 @@ pub(super) fn plan_config(
     // A move takes long and may fail for want of room: it comes after what does not depend on it. A volume that also
     // grows does so where it shall be.
     for PlannedMove { disk, volume, from, to, hold } in found.moves {
-        let (digest, held) = (config.digest.clone(), hold.map(Held::Volume));
+        let digest = config.digest.clone();
+        let held = hold.map(Held::Volume);
         push(planned, Step::MoveVolume { disk, volume, from, to, digest }, Vec::new());
         hold_last(planned, held.clone());
         for &(_, from, to) in moved.iter().filter(|(grows, ..)| *grows == disk) {

@@ -23,7 +23,8 @@ impl Action {
     /// What it changes.
     pub fn key_changes(&self) -> Vec<KeyChange> {
         let word = |name: &'static str, before: &str, after: &str| {
-            let (before, after) = (Some(before.to_owned()), Some(after.to_owned()));
+            let before = Some(before.to_owned());
+            let after = Some(after.to_owned());
             vec![KeyChange {
                 key: name.to_owned(),
                 subject: LineSubject::Word(name),
@@ -32,7 +33,8 @@ impl Action {
             }]
         };
         let part = |disk, name: &str, before: String, after: String| {
-            let (key, subject) = (format!("{disk}.{name}"), LineSubject::Key(disk));
+            let key = format!("{disk}.{name}");
+            let subject = LineSubject::Key(disk);
             vec![KeyChange { key, subject, before: Some(before), after: Some(after) }]
         };
         match &self.step {

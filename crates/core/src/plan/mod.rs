@@ -11,18 +11,17 @@
 //!     diff.rs   field by field: change, wait, problem, grow
 //!     write.rs  what each write must carry along (MACs, volumes)
 //!     power     declared run state against the real one
-//!     judge     class of every action, and what holds it
-//!   bounds.rs   what a hub may not have made, over all guests
+//!     rules/    what each action can cost, and what holds it
+//!   rules/      what holds something over all guests
 //! ```
 
 mod action;
-mod bounds;
 mod comparison;
 mod diff;
 mod key_change;
 mod new_guest;
 mod problem;
-mod removal;
+mod rules;
 mod saved;
 mod template;
 mod volumes;
@@ -33,27 +32,26 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
-pub use bounds::taken_for_hub;
 pub use comparison::EarlyComparison;
 pub use key_change::KeyChange;
 pub use problem::PlanProblem;
-pub use removal::candidate as removal_candidate;
+use rules::{GuestView, SetView};
+pub use rules::{removal_candidate, taken_for_hub};
 pub use saved::{PlanSeal, SavedAction, SavedPlan, SealKey, Stale};
 pub use template::TemplateHold;
 pub use volumes::{MovedVolumes, UnusedVolume, VolumeHold, VolumeMemory};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
-use crate::back_off::{AttemptHash, FailureMemory};
+use crate::back_off::FailureMemory;
 use crate::bin::{self, BinMemory};
-use crate::classify::{ActIntent, ActionClass, Judgement, Target, classify_remembering};
+use crate::classify::ActionClass;
 use crate::compensation::RemovalVerdict;
 use crate::create_policy::CreateContext;
 use crate::desired::{self, DeclaredBy, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
-use crate::fleet;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::new_guest::{NewGuest, SourceContent};
-use crate::operation::{MakingMemory, Provenance, UnixSeconds};
+use crate::operation::{MakingMemory, UnixSeconds};
 use crate::reason::{ReasonCode, Refusal};
 
 /// How long a guest may take to shut down before the task gives up; the guest is not forced.
@@ -225,9 +223,7 @@ fn plan_compared(early: &EarlyComparison<'_>, actual: &Snapshot, context: &PlanC
             plan.guests.push(planned);
         }
     }
-    new_guest::await_sources(&mut plan, desired);
-    bounds::hold(&mut plan, desired, actual, context);
-    new_guest::hold_first_starts(&mut plan, desired, actual, context);
+    rules::hold_set(&SetView { desired, actual, context }, &mut plan);
     plan
 }
 
@@ -243,11 +239,12 @@ fn plan_guest(
         planned.busy = Some(busy.clone());
         return planned;
     }
-    let (declared, memory) = (guest, context.bins.get(&guest.id.vmid));
+    let declared = guest;
+    let memory = context.bins.get(&guest.id.vmid);
     let here_of_kind = here.filter(|here| here.id.kind == guest.id.kind);
     let effective = bin::effective(declared, here_of_kind, memory);
     let guest = &*effective;
-    let removal = here_of_kind.and_then(|here| removal::removal(&declared.state, here, context));
+    let removal = here_of_kind.and_then(|here| rules::removal(&declared.state, here, context));
     match (&guest.state, here) {
         (_, Some(here)) if here.id.kind != guest.id.kind => {
             planned.problems.push(PlanProblem::OtherKind(here.id.kind));
@@ -290,48 +287,9 @@ fn plan_guest(
     {
         push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
     }
-    if !planned.actions.is_empty() {
-        let observed = match (context.host_mode, guest.mode) {
-            (ReconcileMode::Observe, _) => Some(ObservedBy::Host),
-            (ReconcileMode::Enforce, ReconcileMode::Observe) => Some(ObservedBy::Guest),
-            (ReconcileMode::Enforce, ReconcileMode::Enforce) => None,
-        };
-        hold_opening(&mut planned, declared.by);
-        judge(&mut planned, here, observed, context);
-        let refused =
-            here_of_kind.and_then(|here| removal::refusal(&declared.state, here, context));
-        if let (Some(refusal), WantedState::Absent { .. }) = (refused, &declared.state) {
-            tell_refusal(&mut planned, refusal);
-        }
-        hold_failed(&mut planned, guest, here, context);
-        if let (WantedState::Present(_), Some(here)) = (&declared.state, here) {
-            new_guest::hold_contested(&mut planned, here, &context.making, refused);
-        }
-        if is_in_bin && here.is_some_and(|here| here.ha.is_some()) {
-            let held = planned.actions.iter_mut().filter(|action| action.held.is_none());
-            held.for_each(|action| action.held = Some(Held::NotExecutable(bin::HA_MANAGED)));
-        }
-        if let Some(refusal) = context.unlooked.get(&guest.id.vmid) {
-            hold_unlooked(&mut planned, refusal);
-        }
-    }
+    let view = GuestView { declared, effective: guest, here, context };
+    rules::hold_guest(&view, &mut planned);
     planned
-}
-
-/// Holds what cannot be told apart before somebody has looked: whether it may run, or must be signed.
-fn hold_unlooked(planned: &mut GuestPlan, refusal: &Refusal) {
-    for action in &mut planned.actions {
-        if let None | Some(Held::PendingSignature | Held::Until(_)) = action.held {
-            action.held = Some(Held::Until(refusal.clone()));
-        }
-    }
-}
-
-/// A scratch guest that must be signed for after all says why.
-fn tell_refusal(planned: &mut GuestPlan, refusal: &Refusal) {
-    for action in &mut planned.actions {
-        action.why = format!("{}; it was made as scratch, but {}", action.why, refusal.detail);
-    }
 }
 
 fn plan_config(
@@ -440,88 +398,5 @@ fn push(planned: &mut GuestPlan, step: Step, changes: Vec<Change>) {
 fn hold_last(planned: &mut GuestPlan, held: Option<Held>) {
     if let Some(action) = planned.actions.last_mut() {
         action.held = held;
-    }
-}
-
-/// Classifies every action as the gate will, and says what holds it.
-fn judge(
-    planned: &mut GuestPlan,
-    here: Option<&actual::Guest>,
-    observed: Option<ObservedBy>,
-    context: &PlanContext,
-) {
-    for action in &mut planned.actions {
-        let kind = action.step.kind();
-        let judgement = cost(action, here, context);
-        action.class = judgement.class;
-        action.why = judgement.why;
-        let lock = here.and_then(|guest| guest.lock.as_ref());
-        // Being observed comes first: what nobody will do is put before nobody to be signed.
-        if let Some(by) = observed {
-            action.held = Some(Held::Observed(by));
-            continue;
-        }
-        let by_itself = action.held.take();
-        action.held = match (kind.no_executor(), lock) {
-            (Some(why), _) => Some(Held::NotExecutable(why)),
-            (None, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None, left: None }),
-            (None, None) if by_itself.is_some() => by_itself,
-            (None, None) if action.class == ActionClass::Destructive => {
-                Some(Held::PendingSignature)
-            }
-            (None, None) if context.frozen => Some(Held::Frozen),
-            (None, None) => None,
-        };
-    }
-}
-
-/// What an action can cost.
-fn cost(action: &Action, here: Option<&actual::Guest>, context: &PlanContext) -> Judgement {
-    let target = here.map_or(Target::Free, Target::Seen);
-    let (params, kind) = (action.step.params(), action.step.kind());
-    let intent = ActIntent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
-    // The classifier is told of no origin here: whether a guest of ours may go unsigned was judged by `compensation`.
-    let memory = context.memory(action.guest.vmid);
-    match &action.step {
-        Step::Remove(removal) => removal::cost(removal),
-        Step::SetConfig(_)
-        | Step::Resize { .. }
-        | Step::MoveVolume { .. }
-        | Step::Start
-        | Step::Shutdown { .. }
-        | Step::Stop
-        | Step::Make(_)
-        | Step::Destroy(_)
-        | Step::Template => classify_remembering(&intent, &Provenance::none(), &memory.backups),
-    }
-}
-
-/// Holds steps by which somebody could get into a guest, where nobody vouches for them.
-fn hold_opening(planned: &mut GuestPlan, by: DeclaredBy) {
-    for action in &mut planned.actions {
-        if let Some(refusal) = fleet::opened_by_step(by, &action.step) {
-            action.held = Some(Held::Until(refusal));
-        }
-    }
-}
-
-/// Holds what failed before until its pause is over, and what comes after it: a failure keeps a guest's later actions
-/// from being tried, so its pause does too.
-fn hold_failed(
-    planned: &mut GuestPlan,
-    guest: &desired::DeclaredGuest,
-    here: Option<&actual::Guest>,
-    context: &PlanContext,
-) {
-    let vmid = guest.id.vmid;
-    if !context.failures.knows(vmid) {
-        return;
-    }
-    let mut before = None;
-    for action in planned.actions.iter_mut().filter(|action| action.held.is_none()) {
-        let attempt = AttemptHash::of(&action.step, guest, here);
-        let failed = context.failures.pausing(vmid, attempt, context.now);
-        before = before.or_else(|| failed.cloned());
-        action.held = before.clone().map(|failed| Held::FailedBefore(Box::new(failed)));
     }
 }

@@ -132,11 +132,13 @@ impl fmt::Display for PlanProblem {
             Self::Unreadable(why) => write!(f, "its configuration cannot be read: {why}"),
             Self::NoDigest => f.write_str("Proxmox VE gave no digest of its configuration"),
             Self::Shrink { disk, want, have } => {
-                let (have, want) = (have.shown(), want.shown());
+                let have = have.shown();
+                let want = want.shown();
                 write!(f, "{disk} is {have} and {want} is declared: a volume cannot shrink")
             }
             Self::SmallerThanSource { disk, want, have, source } => {
-                let (have, want) = (have.shown(), want.shown());
+                let have = have.shown();
+                let want = want.shown();
                 write!(
                     f,
                     "{disk} of {source} is {have} and {want} is declared: a copy cannot be smaller"

@@ -257,17 +257,20 @@ mod tests {
 
     fn planned(held: Option<Held>, busy: Option<GuestBusy>) -> Plan {
         let guest: GuestId = "lxc/101".parse().unwrap();
-        let (step, class) = (Step::Start, ActionClass::Benign);
+        let step = Step::Start;
+        let class = ActionClass::Benign;
         let action = Action { guest, step, changes: Vec::new(), class, why: String::new(), held };
         let actions = if busy.is_some() { Vec::new() } else { vec![action] };
-        let (waiting, problems) = (Vec::new(), Vec::new());
+        let waiting = Vec::new();
+        let problems = Vec::new();
         let guests = vec![GuestPlan { guest, actions, waiting, problems, busy }];
         Plan { guests, ..Plan::default() }
     }
 
     #[test]
     fn a_plan_that_something_holds_now_says_what_and_not_to_plan_again() {
-        let (node, key) = ("pve1".parse().unwrap(), SealKey::of_token("t"));
+        let node = "pve1".parse().unwrap();
+        let key = SealKey::of_token("t");
         let saved = SavedPlan::of(&planned(None, None), &PassScope::Whole, &node, &key);
         let told = |plan: &Plan| {
             let stale =
@@ -296,7 +299,8 @@ mod tests {
     fn x08_a_seal_differs_by_token_guest_key_and_secret_and_shows_none_of_them() {
         let (guest, other): (GuestId, GuestId) =
             ("lxc/101".parse().unwrap(), "lxc/102".parse().unwrap());
-        let (one, two) = (SealKey::of_token("token-one"), SealKey::of_token("token-two"));
+        let one = SealKey::of_token("token-one");
+        let two = SealKey::of_token("token-two");
         let seal = one.seal(guest, "env", "A=marked");
         assert_eq!(seal, one.seal(guest, "env", "A=marked"));
         for another in [

@@ -174,7 +174,8 @@ pub(super) fn needs_root(
         let real = |value: Option<&Value>| matches!(value, Some(Value::Text(text)) if is_root_device(text));
         return key.key().name == "serial" && (real(want) || real(have));
     };
-    let (want, have) = (want.and_then(Value::as_property), have.and_then(Value::as_property));
+    let want = want.and_then(Value::as_property);
+    let have = have.and_then(Value::as_property);
     let of = |property: Option<&Property>, name: &str| property.and_then(|p| p.get(name)).cloned();
     let root_part =
         |part: &&FormatPart| part.root_only && of(want, part.name) != of(have, part.name);

@@ -268,7 +268,8 @@ mod tests {
         let id: crate::id::GuestId = "lxc/101".parse().unwrap();
         let entries = [stored("cores", "2"), stored("env", "A=1")];
         let config = GuestConfig::from_pending(id.kind, entries);
-        let (power, config) = (Power::Stopped, Ok(config.into()));
+        let power = Power::Stopped;
+        let config = Ok(config.into());
         let guest = Guest { id, power, template: false, ha: None, lock: None, config };
         let holds = |params: &[(&str, &str)]| {
             let params = params.iter().map(|(name, text)| ((*name).into(), (*text).into()));

@@ -101,7 +101,8 @@ pub fn could_be_task_of(operation: &Operation, request: OpPhase, upid: &Upid) ->
     if !types.contains(&upid.task_type()) {
         return false;
     }
-    let (vmid, task_id) = (intent.guest.vmid, upid.task_id());
+    let vmid = intent.guest.vmid;
+    let task_id = upid.task_id();
     let subject = match request {
         OpPhase::Act => intent.kind.row().tasks.subject,
         OpPhase::Stop | OpPhase::Backup | OpPhase::Unprotect => TaskSubject::Guest,

@@ -324,7 +324,8 @@ impl World {
 
     /// Recovers as the agent does, until nothing changes any more, and returns what was recorded.
     fn recover(&self, operation: &Operation, mut now: UnixSeconds) -> (Operation, Vec<OpEvent>) {
-        let (mut operation, mut events) = (operation.clone(), Vec::new());
+        let mut operation = operation.clone();
+        let mut events = Vec::new();
         let mut evidence = Evidence::default();
         let mut waits = 0;
         // After two long waits every deadline is past: a third one is for the world to change.

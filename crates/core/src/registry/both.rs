@@ -29,6 +29,7 @@ pub(super) const fn cpu_limit(max: i64) -> Key {
         .absent(Absent::Integer(0))
         .live()
         .privilege(Privilege::Cpu)
+        .hub_may()
 }
 
 pub(super) const fn cpu_units(min: i64, max: i64) -> Key {
@@ -36,11 +37,13 @@ pub(super) const fn cpu_units(min: i64, max: i64) -> Key {
         .absent(Absent::CpuWeight)
         .live()
         .privilege(Privilege::Cpu)
+        .hub_may()
 }
 
 pub(super) const fn description(trailing: Trailing) -> Key {
     key("description", ValueFormat::Description(trailing), "Notes shown in the web interface.")
         .live()
+        .hub_may()
 }
 
 pub(super) const fn protection(doc: &'static str) -> Key {
@@ -48,6 +51,7 @@ pub(super) const fn protection(doc: &'static str) -> Key {
         .absent(Absent::Bool(false))
         .live()
         .hazard(Hazard::Guard)
+        .hub_may()
 }
 
 pub(super) const fn template(doc: &'static str) -> Key {

@@ -98,7 +98,9 @@ const COMMON: [FormatPart; 41] = [
 const fn with<const OWN: usize, const ALL: usize>(own: [FormatPart; OWN]) -> [FormatPart; ALL] {
     assert!(OWN + COMMON.len() == ALL, "the length must be that of both lists");
     let mut all = [AIO; ALL];
-    let (mut common_at, mut own_at, mut at) = (0, 0, 0);
+    let mut common_at = 0;
+    let mut own_at = 0;
+    let mut at = 0;
     while at < ALL {
         let take_own = own_at < OWN
             && (common_at == COMMON.len()
@@ -117,7 +119,8 @@ const fn with<const OWN: usize, const ALL: usize>(own: [FormatPart; OWN]) -> [Fo
 
 /// String order, for constants.
 const fn comes_before(left: &str, right: &str) -> bool {
-    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let left = left.as_bytes();
+    let right = right.as_bytes();
     let mut at = 0;
     while at < left.len() && at < right.len() {
         if left[at] != right[at] {

@@ -49,7 +49,8 @@ pub(super) const KEYS: &[Key] = &[
         "CPU cores; all of the host's if unset.",
     )
     .live()
-    .privilege(Privilege::Cpu),
+    .privilege(Privilege::Cpu)
+    .hub_may(),
     both::cpu_limit(8192),
     both::cpu_units(0, 500_000),
     key("debug", ValueFormat::Bool, "Verbose log while starting.").absent(Absent::Bool(false)),
@@ -88,7 +89,8 @@ pub(super) const KEYS: &[Key] = &[
         .absent(Absent::Integer(512))
         .live()
         .required()
-        .privilege(Privilege::Memory),
+        .privilege(Privilege::Memory)
+        .hub_may(),
     key("mp", ValueFormat::Property(&parts::LXC_MOUNT), "A further volume, or a host directory.")
         .slots(256)
         .applies(Applies::LxcMount)
@@ -128,7 +130,8 @@ pub(super) const KEYS: &[Key] = &[
     key("swap", ValueFormat::Mebibytes { min: 0 }, "Swap; a bare number is MiB.")
         .absent(Absent::Integer(0))
         .live()
-        .privilege(Privilege::Memory),
+        .privilege(Privilege::Memory)
+        .hub_may(),
     both::TAGS,
     both::template("The container is a template."),
     key("timezone", ValueFormat::Text(Rule::TimeZone), "Time zone inside, or `host`."),

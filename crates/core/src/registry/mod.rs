@@ -58,6 +58,9 @@ pub struct Key {
     pub required: bool,
     /// Whether its value must be shown and stored nowhere: `secret.rs` asks.
     pub secret: bool,
+    /// Whether a document of a hub that nobody signed may change it: `fleet::opened_by` asks. Only what can neither let
+    /// anyone into a guest nor send its traffic elsewhere, changes nothing that runs in it, and misleads nobody who signs.
+    pub hub_may: bool,
     /// Where it exists.
     pub releases: Releases,
     /// One line for the reference and for editors.
@@ -320,6 +323,7 @@ const fn key(name: &'static str, format: ValueFormat, doc: &'static str) -> Key 
         declared: Declarable::Yes,
         required: false,
         secret: false,
+        hub_may: false,
         releases: Releases::ALL,
         doc,
     }
@@ -376,6 +380,11 @@ impl Key {
 
     const fn secret(mut self) -> Self {
         self.secret = true;
+        self
+    }
+
+    const fn hub_may(mut self) -> Self {
+        self.hub_may = true;
         self
     }
 

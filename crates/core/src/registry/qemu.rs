@@ -79,7 +79,8 @@ pub(super) const KEYS: &[Key] = &[
         "Target of the balloon in MiB; 0 removes the device.",
     )
     .applies(Applies::Balloon)
-    .privilege(Privilege::Memory),
+    .privilege(Privilege::Memory)
+    .hub_may(),
     key("bios", ValueFormat::Choice(&["seabios", "ovmf"]), "Firmware.")
         .absent(Absent::Text("seabios"))
         .disrupts(),
@@ -110,7 +111,8 @@ pub(super) const KEYS: &[Key] = &[
     cloud_init("ciuser", ValueFormat::Text(Rule::Line), "User cloud-init sets up."),
     key("cores", ValueFormat::Integer { min: 1, max: MAX }, "CPU cores per socket.")
         .absent(Absent::Integer(1))
-        .privilege(Privilege::Cpu),
+        .privilege(Privilege::Cpu)
+        .hub_may(),
     key("cpu", ValueFormat::Property(&parts::CPU), "Emulated CPU type.")
         .disrupts()
         .privilege(Privilege::Cpu),
@@ -169,7 +171,8 @@ pub(super) const KEYS: &[Key] = &[
         .privilege(Privilege::Hardware),
     key("memory", ValueFormat::Property(&parts::MEMORY), "Memory; a bare number is MiB.")
         .applies(Applies::Hotplug(HotplugFeature::Memory))
-        .privilege(Privilege::Memory),
+        .privilege(Privilege::Memory)
+        .hub_may(),
     kept("meta", ValueFormat::Text(Rule::Line), "Proxmox VE writes it when the guest is created")
         .absent(Absent::ServerFilled),
     key(
@@ -242,7 +245,8 @@ pub(super) const KEYS: &[Key] = &[
     key("shares", ValueFormat::Integer { min: 0, max: 50_000 }, "Memory weight for ballooning.")
         .absent(Absent::Integer(1000))
         .live()
-        .privilege(Privilege::Memory),
+        .privilege(Privilege::Memory)
+        .hub_may(),
     key("smbios1", ValueFormat::Property(&parts::SMBIOS), "SMBIOS fields of type 1.")
         .absent(Absent::ServerFilled)
         .disrupts()
@@ -252,7 +256,8 @@ pub(super) const KEYS: &[Key] = &[
         .privilege(Privilege::Cpu),
     key("sockets", ValueFormat::Integer { min: 1, max: MAX }, "CPU sockets.")
         .absent(Absent::Integer(1))
-        .privilege(Privilege::Cpu),
+        .privilege(Privilege::Cpu)
+        .hub_may(),
     key("spice_enhancements", ValueFormat::Property(&parts::SPICE), "Extras of the SPICE console.")
         .root_only(),
     cloud_init("sshkeys", ValueFormat::SshKeys, "SSH public keys cloud-init installs."),
@@ -277,7 +282,8 @@ pub(super) const KEYS: &[Key] = &[
         .privilege(Privilege::Hardware),
     key("vcpus", ValueFormat::Integer { min: 1, max: MAX }, "CPUs plugged in at start.")
         .applies(Applies::Hotplug(HotplugFeature::Cpu))
-        .privilege(Privilege::Cpu),
+        .privilege(Privilege::Cpu)
+        .hub_may(),
     key("vga", ValueFormat::Property(&parts::VGA), "Display adapter.")
         .disrupts()
         .privilege(Privilege::Hardware),

@@ -15,12 +15,15 @@ pub fn reference() -> String {
          *Applies* says when a change reaches a running guest. *Costs* is what the gate makes of a change: \
          **safe** and **disrupts** run unsigned when declared; **guard**, **root volume**, **TPM**, **detached \
          volume** and **forbidden** need a signature for what loses data or a guard over it; of a **volume** it \
-         depends on the change.\n",
+         depends on the change. *Unsigned* says whether a document of a hub may change it that nobody signed, where root takes \
+         such documents (`desired_signed = false`); of everything else such a document is held.\n",
     );
     for kind in GuestKind::ALL {
         write!(page, "\n## {kind}\n\n").expect(INFALLIBLE);
-        page.push_str("| key | value | if absent | applies | costs | privilege | since | |\n");
-        page.push_str("|---|---|---|---|---|---|---|---|\n");
+        page.push_str(
+            "| key | value | if absent | applies | costs | unsigned | privilege | since | |\n",
+        );
+        page.push_str("|---|---|---|---|---|---|---|---|---|\n");
         for key in table(kind) {
             row(&mut page, key);
         }
@@ -45,11 +48,12 @@ fn row(page: &mut String, key: &Key) {
     let secret = if key.secret { " Its value is shown and stored nowhere." } else { "" };
     writeln!(
         page,
-        "| `{name}` | {} | {} | {} | {} | {} | {} | {}{secret}{remark} |",
+        "| `{name}` | {} | {} | {} | {} | {} | {} | {} | {}{secret}{remark} |",
         value(&key.format),
         absent(key.absent),
         applies(key.applies),
         costs(key.hazard),
+        if key.hub_may { "yes" } else { "held" },
         key.privilege.names().join(", "),
         since(key.releases.from),
         key.doc,

@@ -21,8 +21,6 @@ pub enum Purpose {
     Clone,
     /// Make a guest from a backup.
     Restore,
-    /// The same of a container.
-    RestoreContainer,
     /// Turn a guest into a template.
     Template,
     /// Move a volume to another storage.
@@ -37,12 +35,11 @@ pub enum Purpose {
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::Make,
         Self::MakePrivileged,
         Self::Clone,
         Self::Restore,
-        Self::RestoreContainer,
         Self::Template,
         Self::Move,
         Self::BackUp,
@@ -63,9 +60,7 @@ impl Purpose {
         let is_privileged = kind == GuestKind::Lxc && says_privileged && made.is_some();
         let privileged = is_privileged.then_some(Self::MakePrivileged);
         let template = spec.template.then_some(Self::Template);
-        let is_container = kind == GuestKind::Lxc && made == Some(Self::Restore);
-        let container = is_container.then_some(Self::RestoreContainer);
-        [made, container, privileged, template].into_iter().flatten().collect()
+        [made, privileged, template].into_iter().flatten().collect()
     }
 
     /// Its name where somebody asks for it.
@@ -75,7 +70,6 @@ impl Purpose {
             Self::MakePrivileged => "make-privileged",
             Self::Clone => "clone",
             Self::Restore => "restore",
-            Self::RestoreContainer => "restore-container",
             Self::Template => "template",
             Self::Move => "move",
             Self::BackUp => "backup",
@@ -91,7 +85,6 @@ impl Purpose {
             Self::MakePrivileged => "making privileged containers",
             Self::Clone => "cloning guests",
             Self::Restore => "restoring backups",
-            Self::RestoreContainer => "restoring backups of containers",
             Self::Template => "converting guests to templates",
             Self::Move => "moving volumes",
             Self::BackUp => "backing guests up",
@@ -115,15 +108,16 @@ impl Purpose {
                 }
                 None
             }
-            Self::Clone => Some(ActionKind::Clone),
+            Self::Clone => {
+                // `onboot` comes with the source; it is set before anything else.
+                need("/vms", "VM.Config.Options");
+                Some(ActionKind::Clone)
+            }
             Self::Restore => {
+                need("/vms", "VM.Config.Options");
                 // A backup is its owner's data: whoever reads it must be allowed to make it.
                 need("/vms", "VM.Backup");
                 Some(ActionKind::Restore)
-            }
-            Self::RestoreContainer => {
-                need("/vms", "VM.Config.Options");
-                None
             }
             Self::Destroy => {
                 // It is stopped, and its protection taken off.
@@ -173,7 +167,7 @@ mod tests {
             }
         }
         let clone = Purpose::Clone.rights(Release::V8_4);
-        assert_eq!(clone["/vms"], BTreeSet::from(["VM.Allocate", "VM.Clone"]));
+        assert_eq!(clone["/vms"], BTreeSet::from(["VM.Allocate", "VM.Clone", "VM.Config.Options"]));
         assert_eq!(clone["/storage"], BTreeSet::from(["Datastore.AllocateSpace"]));
         let moved = Purpose::Move.rights(Release::V8_4);
         assert_eq!(moved["/vms"], BTreeSet::from(["VM.Config.Disk"]));

@@ -15,6 +15,7 @@ use super::envelope::{Approver, Envelope};
 use super::hash::{PayloadHash, PendingId};
 use super::key::Fingerprint;
 use super::nonce::{Nonce, OpResult, SpentNonces};
+use super::quorum::ApprovalDemand;
 use super::sshsig::{Namespace, Touch};
 use super::statement::{
     ConfigDigest, Expected, HostBinding, STATEMENT_LIFE_MAX_S, Statement, Window,
@@ -40,6 +41,8 @@ pub struct Act {
     pub params: BTreeMap<String, String>,
     /// The item that waits for it.
     pub item: PendingId,
+    /// How many keys it takes, by the host's rules.
+    pub demand: ApprovalDemand,
 }
 
 /// What a fresh read found under the guest's number.
@@ -154,7 +157,9 @@ pub fn authorise(
         }
         None => {}
     }
-    match judge(&statement, act, trust, clock, limits) {
+    // Last: whatever else is wrong with it, one more signature does not mend.
+    let judged = judge(&statement, act, trust, clock, limits);
+    match judged.and_then(|()| act.demand.judge(&approvers)) {
         Err(refusal) => ApprovalDecision::Refused(refusal),
         Ok(()) => ApprovalDecision::Allowed(Approved {
             by: approvers.iter().map(SignedBy::of).collect(),
@@ -255,7 +260,8 @@ fn judge_validity(
     clock: &ClockReading,
     limits: StatementLimits,
 ) -> Result<(), Refusal> {
-    let (signed, current) = (statement.trust_version, trust.version());
+    let signed = statement.trust_version;
+    let current = trust.version();
     if signed != current {
         let detail = format!("signed under trust version {signed}; this host is at {current}");
         return Err(Refusal::new(ReasonCode::TrustVersion, detail));
@@ -263,7 +269,7 @@ fn judge_validity(
     judge_time(statement.window, clock, limits)
 }
 
-fn judge_time(
+pub(super) fn judge_time(
     window: Window,
     clock: &ClockReading,
     limits: StatementLimits,
@@ -324,7 +330,7 @@ fn first_difference(
 }
 
 impl SignedBy {
-    fn of(approver: &Approver<'_>) -> Self {
+    pub(super) fn of(approver: &Approver<'_>) -> Self {
         let Approver { signer, touch } = approver;
         Self { name: signer.name.clone(), key: signer.key.fingerprint(), touch: *touch }
     }

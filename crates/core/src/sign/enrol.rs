@@ -109,8 +109,11 @@ fn openssh_time(text: &str) -> Result<UnixSeconds, Refusal> {
             12 | 14 => digits.get(8..)?,
             _ => return None,
         };
-        let (year, month, day) = (digits.get(..4)?, digits.get(4..6)?, digits.get(6..8)?);
-        let (hour, minute) = (clock.get(..2)?, clock.get(2..4)?);
+        let year = digits.get(..4)?;
+        let month = digits.get(4..6)?;
+        let day = digits.get(6..8)?;
+        let hour = clock.get(..2)?;
+        let minute = clock.get(2..4)?;
         let second = clock.get(4..6).unwrap_or("00");
         time::parse(&format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z"))
     });

@@ -69,6 +69,30 @@ impl Envelope {
         Self::seal(&payload, &armours)
     }
 
+    /// The text of an envelope with the signatures of two over the same bytes; none if the bytes are others. A key that
+    /// signed the first is not added again, whatever its other signature looks like.
+    pub fn join(kept: &[u8], coming: &[u8]) -> Result<Option<String>, Refusal> {
+        let parts = |bytes: &[u8]| {
+            read(bytes.strip_suffix(b"\n").unwrap_or(bytes))
+                .map_err(|error| envelope(error.to_string()))
+        };
+        let (payload, mut armours) = parts(kept)?;
+        let (other, more) = parts(coming)?;
+        if payload != other {
+            return Ok(None);
+        }
+        let key_of = |armour: &String| SshSig::from_armour(armour);
+        let known: Vec<SshSig> = armours.iter().map(key_of).collect::<Result<_, _>>()?;
+        for armour in more {
+            let signature = SshSig::from_armour(&armour)?;
+            if !known.iter().any(|known| known.key_blob() == signature.key_blob()) {
+                armours.push(armour);
+            }
+        }
+        let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+        Self::seal(&payload, &armours).map(Some)
+    }
+
     /// The signed bytes, exactly.
     pub fn payload(&self) -> &[u8] {
         &self.payload

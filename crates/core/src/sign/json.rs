@@ -72,6 +72,11 @@ impl JsonFields {
         self.left.remove(name).ok_or_else(|| Malformed::new(format!("{what} has no `{name}`")))
     }
 
+    /// A field that came into a format later and need not be there.
+    pub(crate) fn take_if_there(&mut self, name: &str) -> Option<Json> {
+        self.left.remove(name)
+    }
+
     pub(crate) fn text(&mut self, name: &str) -> Result<String, Malformed> {
         match self.take(name)? {
             Json::Text(text) => Ok(text),

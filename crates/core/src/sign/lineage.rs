@@ -92,7 +92,8 @@ impl Lineage {
             Lookup::Trusted(by) => by.role == RotationAuthority::Recovery.role(),
             Lookup::Retired { .. } | Lookup::Unknown { .. } => false,
         };
-        let (namespace, payload) = (RotationAuthority::Recovery.namespace(), envelope.payload());
+        let namespace = RotationAuthority::Recovery.namespace();
+        let payload = envelope.payload();
         let is_vouched_for = envelope.signatures().iter().any(|signature| {
             is_recovery(signature.key_blob())
                 && verify_one(signature, namespace, payload, current, now).is_ok()

@@ -17,6 +17,8 @@ mod any_statement;
 pub mod armour;
 mod authorise;
 pub mod clock;
+mod collect;
+mod denial;
 pub mod enrol;
 mod envelope;
 mod hash;
@@ -27,6 +29,7 @@ mod nonce;
 mod params;
 mod pending;
 pub mod pin;
+mod quorum;
 pub mod render;
 mod rotation;
 mod sshsig;
@@ -41,6 +44,8 @@ pub use authorise::{
     Act, ApprovalDecision, Approved, FoundGuest, SignedBy, StatementLimits, authorise,
     statement_of, still_allowed,
 };
+pub use collect::{Collected, JudgedBy, collect};
+pub use denial::{DENIAL_FORMAT, DenialStatement};
 pub use envelope::{Approver, ENVELOPE_BYTES_MAX, Envelope, SIGNATURES_MAX};
 pub use hash::{ManifestHash, NotAHash, PayloadHash, PendingId, TrustHash};
 pub use key::{Fingerprint, KEY_BLOB_BYTES_MAX, KeyType, NotAFingerprint, PublicKey};
@@ -49,6 +54,7 @@ pub use nonce::{
     AlreadySpent, Nonce, NotANonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent, SpentNonces,
 };
 pub use pending::{LastBackup, Loss, PendingItem};
+pub use quorum::{APPROVAL_RULES_MAX, ApprovalDemand, ApprovalRules, SignerCount};
 pub use rotation::{ClockChange, Occasion, Rotated, Rotation, RotationAuthority, rotate};
 pub use sshsig::{Namespace, SshSig, Touch, VerifiedSignature, assemble, signed_bytes, verify};
 pub use statement::{

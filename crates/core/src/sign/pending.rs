@@ -184,6 +184,13 @@ impl PendingItem {
         }
     }
 
+    /// Whether a statement approves exactly this item: what signatures that are there already are over, before another key
+    /// signs the same. Its nonce, its window and its reason are those of whoever signed first.
+    pub fn is_approved_by(&self, item: PendingId, statement: &Statement) -> bool {
+        let Statement { nonce, window, reason, .. } = statement;
+        self.statement(item, *nonce, *window, reason) == *statement
+    }
+
     fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut fields = json::parse(bytes, STATEMENT_BYTES_MAX)?;
         fields.exactly("format", PENDING_FORMAT)?;

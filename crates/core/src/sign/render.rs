@@ -2,12 +2,13 @@
 //!
 //! The command line prints these texts and then signs exactly the bytes they were made from. Whatever a
 //! guest, a hub or a file put into a text comes out on one line, without control characters or marks that
-//! turn the writing direction, and cut at a length a person reads.
+//! turn the writing direction, and whole: nothing that is signed is cut.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::any_statement::AnyStatement;
+use super::denial::DenialStatement;
 use super::hash::{PayloadHash, PendingId};
 use super::pending::{LastBackup, Loss, PendingItem};
 use super::rotation::{ClockChange, Rotation, RotationAuthority};
@@ -17,9 +18,7 @@ use super::trust::Validity;
 use crate::fleet::{AcknowledgeStatement, JournalHead};
 use crate::quantity::Bytes;
 use crate::reason::Refusal;
-
-/// The longest foreign text shown in full.
-const SHOWN_CHARS_MAX: usize = 256;
+use crate::shown_text;
 
 /// A statement in words.
 pub fn statement(bytes: &[u8]) -> Result<String, Refusal> {
@@ -42,9 +41,24 @@ pub fn statement(bytes: &[u8]) -> Result<String, Refusal> {
 pub fn any_statement(bytes: &[u8]) -> Result<String, Refusal> {
     match AnyStatement::parse(bytes)? {
         AnyStatement::Op(_) => statement(bytes),
+        AnyStatement::Deny(of) => Ok(denial(bytes, &of)),
         AnyStatement::Rotation(of) => rotation(bytes, of.authority),
         AnyStatement::Acknowledge(of) => Ok(acknowledgement(bytes, &of)),
     }
+}
+
+/// A denial in words.
+fn denial(bytes: &[u8], of: &DenialStatement) -> String {
+    let DenialStatement { host, item, window, trust_version, reason } = of;
+    let mut text = "DENY this item\n".to_owned();
+    put_host(&mut text, host);
+    put(&mut text, "effect", "the item ends; signatures that are there are void");
+    put(&mut text, "reason", &visible(reason));
+    put_window(&mut text, *window);
+    put(&mut text, "trust", &format!("version {trust_version}"));
+    put(&mut text, "pending", &item.to_string());
+    put(&mut text, "sha256", &PayloadHash::of(bytes).to_string());
+    text
 }
 
 /// An acknowledged rollback in words.
@@ -76,7 +90,7 @@ fn acknowledgement(bytes: &[u8], of: &AcknowledgeStatement) -> String {
 
 /// A rotation in words.
 pub fn rotation(bytes: &[u8], authority: RotationAuthority) -> Result<String, Refusal> {
-    let Rotation { authority, host, version, previous, signers, clock, window, reason } =
+    let Rotation { authority, host, version, previous, signers, clock, approve, window, reason } =
         Rotation::parse(bytes, authority)?;
     let mut text = match authority {
         RotationAuthority::Planned => format!("ROTATE the signers to version {version}\n"),
@@ -86,7 +100,8 @@ pub fn rotation(bytes: &[u8], authority: RotationAuthority) -> Result<String, Re
     };
     put_host(&mut text, &host);
     for signer in &signers {
-        let (name, key) = (&signer.name, &signer.key);
+        let name = &signer.name;
+        let key = &signer.key;
         let mut line = format!("{name} {} {}", key.key_type(), key.fingerprint());
         if signer.validity != Validity::ALWAYS {
             let Validity { from, until } = signer.validity;
@@ -101,6 +116,18 @@ pub fn rotation(bytes: &[u8], authority: RotationAuthority) -> Result<String, Re
         ClockChange::Keep => {}
         ClockChange::Set { from, to } => {
             put(&mut text, "clock", &format!("{} -> {}", time::print(from), time::print(to)));
+        }
+    }
+    if let Some(rules) = &approve {
+        if rules.is_empty() {
+            put(
+                &mut text,
+                "approvals",
+                "one signer is enough for every act, but for what root's file says",
+            );
+        }
+        for line in rules.lines() {
+            put(&mut text, "approvals", &visible(&line));
         }
     }
     put(&mut text, "effect", "every approval that is outstanding becomes void");
@@ -139,27 +166,9 @@ pub fn pending(bytes: &[u8]) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// Foreign text on one line, harmless to a terminal and to the eye.
+/// Foreign text as it is put before a person who signs: on one line, whole, harmless to a terminal and to the eye.
 pub fn visible(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(SHOWN_CHARS_MAX)
-        .map(|letter| match letter {
-            '\\' => "\\\\".to_owned(),
-            letter if is_plain(letter) => letter.to_string(),
-            letter => letter.escape_unicode().to_string(),
-        })
-        .collect();
-    if text.chars().count() > SHOWN_CHARS_MAX {
-        let _ = write!(shown, "… ({} bytes in all)", text.len());
-    }
-    shown
-}
-
-/// ASCII is shown as it is. Other letters are shown if they are letters or digits; marks, blanks and
-/// everything invisible or turning outside of ASCII is escaped.
-fn is_plain(letter: char) -> bool {
-    letter == ' ' || letter.is_ascii_graphic() || (!letter.is_ascii() && letter.is_alphanumeric())
+    shown_text::exact(text)
 }
 
 fn put(text: &mut String, label: &str, value: &str) {
@@ -184,11 +193,12 @@ fn put_expected(text: &mut String, expected: &Expected) {
 fn put_params(text: &mut String, params: &BTreeMap<String, String>) {
     for (name, value) in params {
         let shown = if value.is_empty() { "(nothing)".to_owned() } else { visible(value) };
-        put(text, "param", &format!("{name} = {shown}"));
+        put(text, "param", &format!("{} = {shown}", visible(name)));
     }
 }
 
 fn put_window(text: &mut String, window: Window) {
-    let (from, until) = (time::print(window.not_before()), time::print(window.expires_at()));
+    let from = time::print(window.not_before());
+    let until = time::print(window.expires_at());
     put(text, "valid", &format!("{from} until {until} ({} s)", window.life_s()));
 }

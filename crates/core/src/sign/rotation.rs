@@ -11,6 +11,8 @@
 //! may follow is said in `lineage`. The agent makes the result durable and replays the same envelopes with the
 //! time they were accepted at.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::clock::{BEHIND_MAX_S, ClockReading, RAISE_MAX_S};
@@ -19,6 +21,7 @@ use super::hash::TrustHash;
 use super::json::{self, Json, JsonFields, Malformed};
 use super::key::PublicKey;
 use super::lineage::{Lineage, RECOVERY_AHEAD_MAX};
+use super::quorum::{ApprovalRules, SignerCount};
 use super::sshsig::{Namespace, SshSig};
 use super::statement::{
     HostBinding, STATEMENT_BYTES_MAX, Window, WrittenHost, payload, read_host, read_reason,
@@ -63,6 +66,14 @@ impl RotationAuthority {
         }
     }
 
+    /// What it authorises, for a sentence about it.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Recovery => "a recovery of the signers",
+            Self::Planned => "a rotation of the signers",
+        }
+    }
+
     /// The format its statement names.
     pub fn format(self) -> &'static str {
         match self {
@@ -101,6 +112,9 @@ pub struct Rotation {
     pub signers: Vec<Signer>,
     /// What happens to the mark of time.
     pub clock: ClockChange,
+    /// The rules about how many must sign that the chain keeps from then on; none leaves them as they are. What root's file
+    /// says holds beside them.
+    pub approve: Option<ApprovalRules>,
     /// When.
     pub window: Window,
     /// Why, in the operator's words.
@@ -131,7 +145,13 @@ pub fn rotate(
 ) -> Result<Rotated, Refusal> {
     let lineage = Lineage::new(trust.clone());
     lineage
-        .follow(envelope, authority, host, clock, (life_max_s, Occasion::HandedIn))
+        .follow(
+            envelope,
+            authority,
+            host,
+            clock,
+            (life_max_s, Occasion::HandedIn { signers: SignerCount::ONE }),
+        )
         .map(|(rotated, _)| rotated)
 }
 
@@ -139,7 +159,10 @@ pub fn rotate(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
     /// For the first time.
-    HandedIn,
+    HandedIn {
+        /// How many operational keys must have signed a planned one.
+        signers: SignerCount,
+    },
     /// Again, out of the journal or a file.
     AcceptedBefore,
 }
@@ -163,7 +186,7 @@ pub(super) fn judge(
     grounds: &Grounds<'_>,
 ) -> Result<Rotated, Refusal> {
     let Grounds { parent, current, host, clock, life_max_s, occasion } = *grounds;
-    let possessed = verify(envelope, authority, parent, clock.now)?;
+    let (authorised, possessed) = verify(envelope, authority, parent, clock.now)?;
     let rotation = Rotation::parse(envelope.payload(), authority)?;
     if rotation.host != *host {
         let detail = format!("it is for the host {}", rotation.host);
@@ -174,26 +197,30 @@ pub(super) fn judge(
     rotation.judge_signers(parent, &possessed)?;
     let mark = rotation.judge_clock(clock, occasion)?;
     rotation.leaves_each_role_a_key(clock.now, occasion)?;
+    rotation.has_enough_signers(authorised, occasion)?;
     let head = TrustHash::of(envelope.payload());
     let trust = current.followed_by(rotation.version, head, rotation.signers.clone())?;
     Ok(Rotated { trust, mark, rotation })
 }
 
 /// Verifies all signatures: at least one by the authorising role, the others by keys nobody knows yet.
-/// Gives those new keys. The authority is asked first, so that a stranger's envelope costs nothing.
+/// Gives how many did, each key once, and those new keys. The authority is asked first, so that a stranger's envelope costs
+/// nothing.
 fn verify(
     envelope: &Envelope,
     authority: RotationAuthority,
     trust: &TrustedSigners,
     now: UnixSeconds,
-) -> Result<Vec<PublicKey>, Refusal> {
-    let (namespace, role) = (authority.namespace(), authority.role());
+) -> Result<(usize, Vec<PublicKey>), Refusal> {
+    let namespace = authority.namespace();
+    let role = authority.role();
     let is_known = |signature: &&SshSig| match trust.lookup(signature.key_blob()) {
         Lookup::Trusted(_) => true,
         Lookup::Retired { .. } | Lookup::Unknown { .. } => false,
     };
     let (known, strangers): (Vec<&SshSig>, Vec<&SshSig>) =
         envelope.signatures().iter().partition(is_known);
+    let mut keys = BTreeSet::new();
     let mut authorised = Err(Refusal::new(ReasonCode::Envelope, "nobody signed"));
     if let Some(first) = strangers.first() {
         authorised = trust.lookup(first.key_blob()).trusted().map(|_| ());
@@ -201,10 +228,12 @@ fn verify(
     for signature in known {
         let by = verify_one(signature, namespace, envelope.payload(), trust, now)?.signer;
         if by.role != role {
-            let (name, theirs) = (&by.name, by.role);
+            let name = &by.name;
+            let theirs = by.role;
             let detail = format!("{name} is {theirs}; only a {role} key signs this");
             return Err(Refusal::new(ReasonCode::RoleDenied, detail));
         }
+        keys.insert(by.key.blob());
         authorised = Ok(());
     }
     authorised?;
@@ -214,7 +243,7 @@ fn verify(
         signature.verify(&key, namespace, envelope.payload())?;
         possessed.push(key);
     }
-    Ok(possessed)
+    Ok((keys.len(), possessed))
 }
 
 impl Rotation {
@@ -242,6 +271,7 @@ impl Rotation {
             previous: fields.parsed("previous")?,
             signers: Vec::new(),
             clock: read_clock(fields)?,
+            approve: read_rules(fields)?,
             window: read_window(fields)?,
             reason: read_reason(fields)?,
         };
@@ -251,7 +281,8 @@ impl Rotation {
 
     /// The bytes to be signed, read back before they are given out.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
-        let Self { authority, host, version, previous, signers, clock, window, reason } = self;
+        let Self { authority, host, version, previous, signers, clock, approve, window, reason } =
+            self;
         let written = WrittenRotation {
             format: authority.format(),
             host: WrittenHost::of(host),
@@ -262,6 +293,7 @@ impl Rotation {
                 ClockChange::Keep => WrittenClock::Keep("keep"),
                 ClockChange::Set { from, to } => WrittenClock::Set { from: from.0, to: to.0 },
             },
+            approve: approve.as_ref().map(rules_text),
             not_before: window.not_before().0,
             expires_at: window.expires_at().0,
             reason,
@@ -314,11 +346,13 @@ impl Rotation {
         };
         // Before this was a rule operational keys did it too, and hosts that took it must start.
         match (occasion, self.authority) {
-            (Occasion::HandedIn, RotationAuthority::Planned) => {
+            (Occasion::HandedIn { .. }, RotationAuthority::Planned) => {
                 let detail = "only a recovery key sets the mark of time";
                 return Err(Refusal::new(ReasonCode::RoleDenied, detail));
             }
-            (Occasion::HandedIn, RotationAuthority::Recovery) => judge_mark(to, clock.wall())?,
+            (Occasion::HandedIn { .. }, RotationAuthority::Recovery) => {
+                judge_mark(to, clock.wall())?;
+            }
             (
                 Occasion::AcceptedBefore,
                 RotationAuthority::Planned | RotationAuthority::Recovery,
@@ -369,7 +403,7 @@ impl Rotation {
             ClockChange::Set { from: _, to } => to,
         };
         let holds = |validity: Validity| match occasion {
-            Occasion::HandedIn => validity.holds(after),
+            Occasion::HandedIn { .. } => validity.holds(after),
             // It was once judged by the time before.
             Occasion::AcceptedBefore => validity.holds(after) || validity.holds(now),
         };
@@ -380,6 +414,27 @@ impl Rotation {
             }
         }
         Ok(())
+    }
+
+    /// As many operational keys as the strictest rule asks: with fewer, one could enrol others for itself, or lower the rules.
+    fn has_enough_signers(&self, authorised: usize, occasion: Occasion) -> Result<(), Refusal> {
+        let needed = match (self.authority, occasion) {
+            (RotationAuthority::Planned, Occasion::HandedIn { signers }) => signers.get(),
+            // It was judged by the rules of its time, or a recovery key has the last word.
+            (RotationAuthority::Planned, Occasion::AcceptedBefore)
+            | (RotationAuthority::Recovery, Occasion::HandedIn { .. } | Occasion::AcceptedBefore) =>
+            {
+                return Ok(());
+            }
+        };
+        if authorised >= needed {
+            return Ok(());
+        }
+        let detail = format!(
+            "{authorised} of {needed} operational keys signed; a rotation takes as many as the strictest rule about \
+             approvals"
+        );
+        Err(Refusal::new(ReasonCode::PendingSignature, detail))
     }
 
     fn leaves_recovery_alone(&self, trust: &TrustedSigners) -> Result<(), Refusal> {
@@ -401,7 +456,8 @@ fn judge_mark(to: UnixSeconds, wall: UnixSeconds) -> Result<(), Refusal> {
     if (wall.minus(RAISE_MAX_S)..=wall.plus(BEHIND_MAX_S)).contains(&to) {
         return Ok(());
     }
-    let (to, wall) = (time::print(to), time::print(wall));
+    let to = time::print(to);
+    let wall = time::print(wall);
     let detail = format!(
         "it would set the mark of time to {to}, and this host's clock says {wall}; at most {} hours before the \
          clock and {} minutes after it are allowed: set the clock right first",
@@ -419,6 +475,8 @@ struct WrittenRotation<'a> {
     previous: TrustHash,
     signers: Vec<SignerRecord>,
     clock: WrittenClock,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approve: Option<String>,
     not_before: u64,
     expires_at: u64,
     reason: &'a str,
@@ -444,6 +502,25 @@ fn read_clock(fields: &mut JsonFields) -> Result<ClockChange, Malformed> {
             change.finish()?;
             Ok(ClockChange::Set { from, to })
         }
+    }
+}
+
+/// The rules in one text: they hold booleans and gaps, which no statement does.
+fn rules_text(rules: &ApprovalRules) -> String {
+    serde_json::to_string(rules).expect("rules are texts and numbers")
+}
+
+fn read_rules(fields: &mut JsonFields) -> Result<Option<ApprovalRules>, Malformed> {
+    let Some(value) = fields.take_if_there("approve") else { return Ok(None) };
+    let refuse = |why: String| Malformed::new(format!("`approve` holds no rules: {why}"));
+    let Json::Text(text) = value else { return Err(refuse("it is not text".to_owned())) };
+    let rules: ApprovalRules =
+        serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    // One spelling, so that what is shown is all there is.
+    if rules_text(&rules) == text {
+        Ok(Some(rules))
+    } else {
+        Err(refuse("it is spelled otherwise".to_owned()))
     }
 }
 

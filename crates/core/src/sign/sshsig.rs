@@ -20,6 +20,8 @@ use crate::reason::{ReasonCode, Refusal};
 pub enum Namespace {
     /// An operator approves a destructive act.
     Op,
+    /// An operator denies an item.
+    Deny,
     /// An operator changes the signers as planned.
     Rotate,
     /// A recovery key changes the signers.
@@ -32,18 +34,23 @@ pub enum Namespace {
     Report,
     /// A host vouches for how far its journal has come.
     Head,
-    /// An author vouches for a desired document.
+    /// An author vouches for a desired document, over the one that was in effect.
     Desired,
+    /// The same in the old format, which does not say over which.
+    DesiredV1,
     /// An operator knows that a journal was put back.
     Acknowledge,
     /// A person logs in at a hub.
     Login,
+    /// A host vouches for what became of an envelope.
+    Verdict,
 }
 
 impl Namespace {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Op,
+        Self::Deny,
         Self::Rotate,
         Self::Recover,
         Self::Pending,
@@ -51,23 +58,28 @@ impl Namespace {
         Self::Report,
         Self::Head,
         Self::Desired,
+        Self::DesiredV1,
         Self::Acknowledge,
         Self::Login,
+        Self::Verdict,
     ];
 
     /// The name `ssh-keygen -Y sign -n` takes.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Op => "evenkeel.op.v1",
+            Self::Deny => "evenkeel.deny.v1",
             Self::Rotate => "evenkeel.rotate.v1",
             Self::Recover => "evenkeel.recover.v1",
             Self::Pending => "evenkeel.pending.v1",
             Self::Enrol => "evenkeel.enrol.v1",
             Self::Report => "evenkeel.report.v1",
             Self::Head => "evenkeel.head.v1",
-            Self::Desired => "evenkeel.desired.v1",
+            Self::Desired => "evenkeel.desired.v2",
+            Self::DesiredV1 => "evenkeel.desired.v1",
             Self::Acknowledge => "evenkeel.acknowledge.v1",
             Self::Login => "evenkeel.login.v1",
+            Self::Verdict => "evenkeel.verdict.v1",
         }
     }
 }
@@ -187,7 +199,8 @@ impl SshSig {
     ) -> Result<Option<Touch>, Refusal> {
         if self.namespace != namespace.as_str().as_bytes() {
             let shown: String = String::from_utf8_lossy(&self.namespace).chars().take(64).collect();
-            let (shown, ours) = (shown.escape_debug(), namespace.as_str());
+            let shown = shown.escape_debug();
+            let ours = namespace.as_str();
             let detail = format!("the signature is for `{shown}`, not for `{ours}`");
             return Err(Refusal::new(ReasonCode::SigNamespace, detail));
         }
@@ -276,8 +289,8 @@ fn made(key_type: KeyType, signature: &[u8]) -> Result<(Made, Option<Touch>), Re
         },
         KeyType::EcdsaP256 | KeyType::SkEcdsaP256 => {
             let mut numbers = WireReader::new(inner);
-            let (r, s) =
-                (numbers.number().map_err(malformed)?, numbers.number().map_err(malformed)?);
+            let r = numbers.number().map_err(malformed)?;
+            let s = numbers.number().map_err(malformed)?;
             numbers.finish().map_err(malformed)?;
             Made::P256 { r, s }
         }

@@ -237,7 +237,8 @@ impl Statement {
 
 impl Expected {
     pub(super) fn read(fields: &mut JsonFields) -> Result<Self, Malformed> {
-        let (identity, digest) = (fields.text("identity")?, fields.text("expect_digest")?);
+        let identity = fields.text("identity")?;
+        let digest = fields.text("expect_digest")?;
         match (identity.as_str(), digest.as_str()) {
             (FREE, FREE) => Ok(Self::Free),
             (identity, digest) => Ok(Self::Guest {

@@ -213,7 +213,8 @@ impl TrustChecker {
         } else {
             Some(SkPolicy::Presence)
         };
-        let (key, sk) = (key?, sk?);
+        let key = key?;
+        let sk = sk?;
         if let (Some(entry), false) = (block.entry("sk"), key.key_type().is_security_key()) {
             self.bad(entry.value.span, "only a security key asks for a touch or a PIN");
         }

@@ -152,7 +152,8 @@ fn a_replicated_guest_is_destroyed_with_purge_alone() {
 
 #[test]
 fn a_job_names_a_number_in_its_list_or_among_its_exclusions() {
-    let (alone, both) = ([120].into(), [100, 120].into());
+    let alone = [120].into();
+    let both = [100, 120].into();
     let none = BTreeSet::new();
     assert_eq!(job_naming(120, &alone, &none), Some(JobNaming::ListedAlone));
     assert_eq!(job_naming(120, &both, &none), Some(JobNaming::Listed));

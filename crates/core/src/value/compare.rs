@@ -91,7 +91,8 @@ pub fn size_gap(
         return None;
     };
     let compared = shape.part("size").is_some_and(|part| part.compared == Compared::WhenDeclared);
-    let (want, have) = (want?.as_property()?, have?.as_property()?);
+    let want = want?.as_property()?;
+    let have = have?.as_property()?;
     let exists = matches!(have.volume(), Some(VolumeRef::Existing { .. })) && !have.is_cdrom();
     let same_volume = volume_fits(want.volume()?, have.volume()?);
     let declared = want.size().filter(|_| compared && exists && same_volume)?;
@@ -216,7 +217,8 @@ pub(crate) fn volume_fits(want: &VolumeRef, have: &VolumeRef) -> bool {
 /// parts that one side lacks or that are not equal.
 fn properties(shape: &Shape, want: &Property, have: &Property) -> Difference {
     let mut size = Difference::Same;
-    let (mut wanted, mut found) = (want.parts(), have.parts());
+    let mut wanted = want.parts();
+    let mut found = have.parts();
     loop {
         let order = match (wanted, found) {
             ([], []) => return size,

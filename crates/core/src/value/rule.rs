@@ -397,7 +397,8 @@ pub fn percent_decode(text: &str) -> Option<String> {
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
         if byte == b'%' {
-            let (high, low) = (char::from(rest.next()?), char::from(rest.next()?));
+            let high = char::from(rest.next()?);
+            let low = char::from(rest.next()?);
             let value = high.to_digit(16)? * 16 + low.to_digit(16)?;
             bytes.push(u8::try_from(value).ok()?);
         } else {

@@ -116,7 +116,8 @@ fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<Spelle
             continue;
         }
         if let (Value::Volume(volume), true) = (value, fresh) {
-            let (storage, size) = (volume.storage()?.to_owned(), friendly_size(property.size()?));
+            let storage = volume.storage()?.to_owned();
+            let size = friendly_size(property.size()?);
             entries.push(("storage".to_owned(), Spelled::Text(storage)));
             entries.push(("size".to_owned(), Spelled::Text(size)));
         } else if !(fresh && matches!(value, Value::Size(_))) {

@@ -73,8 +73,10 @@ impl Eyes {
         making: &MakingMemory,
     ) -> Option<RemovalVerdict> {
         let made = making.half_made(fresh.id)?;
-        let (tasks, source) = (self.tasks(there, fresh.id), SourceNow::There(SourceMark::Nothing));
-        let (provenance, scratch_vmids) = (Provenance::none(), VmidRanges::default());
+        let tasks = self.tasks(there, fresh.id);
+        let source = SourceNow::There(SourceMark::Nothing);
+        let provenance = Provenance::none();
+        let scratch_vmids = VmidRanges::default();
         let evidence = RemovalEvidence {
             fresh,
             made,

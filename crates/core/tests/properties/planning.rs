@@ -82,7 +82,8 @@ proptest! {
     #[test]
     fn what_is_compared_early_changes_no_plan(mut dice in dice()) {
         let mut world = World::new(&mut dice);
-        let (desired, before) = (world.desired(), world.pve.snapshot());
+        let desired = world.desired();
+        let before = world.pve.snapshot();
         for _ in 0..4 {
             world.pass(&mut dice);
         }
@@ -98,7 +99,8 @@ proptest! {
     #[test]
     fn a_guest_the_plan_is_silent_about_is_as_declared(mut dice in dice()) {
         let world = World::new(&mut dice);
-        let (desired, actual) = (world.desired(), world.pve.snapshot());
+        let desired = world.desired();
+        let actual = world.pve.snapshot();
         let plan = plan(&desired, &actual, &PlanContext::default());
         prop_assert_eq!(plan.in_sync + plan.guests.len(), desired.guests.len());
         for (vmid, guest) in &desired.guests {

@@ -166,7 +166,8 @@ fn parts(dice: &mut Dice, shape: &Shape, owner: &str) -> Vec<(&'static str, Stri
     let fixed = |parts: &[(&str, String)], name: &str| {
         parts.iter().any(|(n, v)| *n == name && v.contains('/'))
     };
-    let (ip, ip6) = (fixed(&parts, "ip"), fixed(&parts, "ip6"));
+    let ip = fixed(&parts, "ip");
+    let ip6 = fixed(&parts, "ip6");
     parts.retain(|(name, value)| {
         !value.is_empty() && (*name != "gw" || ip) && (*name != "gw6" || ip6)
     });
@@ -327,7 +328,8 @@ fn part_value(dice: &mut Dice, format: &ValueFormat, text: &str) -> String {
         ValueFormat::Size => {
             match text.strip_suffix('G').and_then(|digits| digits.parse::<u64>().ok()) {
                 Some(gib) => {
-                    let (mib, kib) = (gib * 1024, gib * 1024 * 1024);
+                    let mib = gib * 1024;
+                    let kib = gib * 1024 * 1024;
                     dice.pick(&[&format!("{gib}G"), &format!("{mib}M"), &format!("{kib}K")])
                         .to_owned()
                 }

@@ -148,7 +148,9 @@ impl World {
 
     /// One key of a guest: stored like this or that, and declared with a line, unset, or not at all.
     fn add_field(&mut self, guest: &mut Guest, key: KeyRef, dice: &mut Dice) -> Declaration {
-        let (row, name, id) = (key.key(), key.to_string(), guest.id);
+        let row = key.key();
+        let name = key.to_string();
+        let id = guest.id;
         let owner = format!("vm-{}-{name}", id.vmid);
         let kept = matches!(row.declared, Declarable::No(_));
         let want = spelling::value(dice, &row.format, &owner);

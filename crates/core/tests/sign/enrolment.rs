@@ -204,8 +204,10 @@ fn an_allowed_signers_line_is_taken_over_in_full_or_not_at_all() {
 
 #[test]
 fn a_pinned_host_key_is_the_same_different_or_unknown() {
-    let (pve1, pve2) = ("pve1".parse().unwrap(), "pve2".parse().unwrap());
-    let (one, two) = (ed(1).public(), ed(2).public());
+    let pve1 = "pve1".parse().unwrap();
+    let pve2 = "pve2".parse().unwrap();
+    let one = ed(1).public();
+    let two = ed(2).public();
     let text = pin::add("# my hosts\n", &pve1, &one).unwrap();
     let pins = Pins::parse(&text).unwrap();
     assert_eq!(pins.compare(&pve1, &one), Pinned::Same);

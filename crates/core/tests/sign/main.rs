@@ -4,12 +4,14 @@
 //! (time, nonces, roles, rotation) to its test here, or says why there is none.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up shall stop")]
 
+mod acknowledge;
 mod case_map;
 mod differential;
 mod enrolment;
 mod fleet;
 mod fuzz_corpus;
 mod interop;
+mod k_quorum;
 mod p_binding;
 mod p_payload;
 mod support;
@@ -18,3 +20,4 @@ mod t_rotation;
 mod t_time;
 mod v_keys;
 mod v_signature;
+mod verdict;

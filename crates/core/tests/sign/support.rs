@@ -10,8 +10,8 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    Act, ApprovalDecision, Envelope, Expected, FoundGuest, HostBinding, Namespace, Nonce,
-    PendingId, PublicKey, Role, Signer, SkPolicy, SpentNonces, Statement, StatementLimits,
+    Act, ApprovalDecision, ApprovalDemand, Envelope, Expected, FoundGuest, HostBinding, Namespace,
+    Nonce, PendingId, PublicKey, Role, Signer, SkPolicy, SpentNonces, Statement, StatementLimits,
     TrustVersion, TrustedSigners, Validity, Window, armour, authorise,
 };
 use sha2::{Digest, Sha256, Sha512};
@@ -96,7 +96,8 @@ impl Key {
     /// SSH's signature string over bytes; flags and counter matter to security keys only.
     pub(crate) fn sign_bytes(&self, bytes: &[u8], flags: u8, counter: u32) -> Vec<u8> {
         let device = |application: &str| {
-            let (application, message) = (Sha256::digest(application), Sha256::digest(bytes));
+            let application = Sha256::digest(application);
+            let message = Sha256::digest(bytes);
             concat(&[&application, &[flags], &counter.to_be_bytes(), &message])
         };
         let inner = match self {
@@ -119,7 +120,8 @@ impl Key {
     }
 
     pub(crate) fn signer(&self, name: &str, role: Role) -> Signer {
-        let (name, key) = (name.parse().unwrap(), self.public());
+        let name = name.parse().unwrap();
+        let key = self.public();
         Signer { name, role, key, validity: Validity::ALWAYS, sk: SkPolicy::Presence }
     }
 }
@@ -250,6 +252,7 @@ pub(crate) fn act() -> Act {
         found: found(),
         params: destroy_params(),
         item: item_id(),
+        demand: ApprovalDemand::one(),
     }
 }
 

@@ -6,8 +6,8 @@ use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::clock::{ClockDoubt, ClockReading};
 use evenkeel_core::sign::{
     ClockChange, Envelope, Lineage, Occasion, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX, Role,
-    Rotation, RotationAuthority, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion, TrustedSigners,
-    Window,
+    Rotation, RotationAuthority, STATEMENT_LIFE_MAX_S, SignerCount, TrustHash, TrustVersion,
+    TrustedSigners, Window,
 };
 
 use crate::support::{Key, NOW, alice, clock, ed, host, sealed, trust, vault};
@@ -27,7 +27,13 @@ fn next(lineage: &Lineage, rotation: &Rotation, keys: &[&Key]) -> Result<Lineage
     let envelope = signed(rotation, keys);
     let life = STATEMENT_LIFE_MAX_S;
     lineage
-        .follow(&envelope, rotation.authority, &host(), &clock(), (life, Occasion::HandedIn))
+        .follow(
+            &envelope,
+            rotation.authority,
+            &host(),
+            &clock(),
+            (life, Occasion::HandedIn { signers: SignerCount::ONE }),
+        )
         .map(|(_, next)| next)
 }
 
@@ -51,7 +57,8 @@ fn taken(first: &TrustedSigners, rotations: usize) -> Lineage {
     let mut lineage = Lineage::new(first.clone());
     for number in 0..rotations {
         let change = Rotation { reason: number.to_string(), ..to_mallory(lineage.current()) };
-        let (alice, mallory) = (alice(), mallory());
+        let alice = alice();
+        let mallory = mallory();
         let keys = if number == 0 { vec![&alice, &mallory] } else { vec![&mallory] };
         lineage = next(&lineage, &change, &keys).unwrap();
         assert_eq!(lineage.planned_links(), number + 1);
@@ -161,7 +168,7 @@ fn x05_the_mark_is_set_to_about_what_the_host_s_clock_says() {
                 RotationAuthority::Recovery,
                 &host(),
                 &reading,
-                (life, Occasion::HandedIn),
+                (life, Occasion::HandedIn { signers: SignerCount::ONE }),
             );
             rotated.map(|(rotated, _)| rotated.mark).map_err(|refusal| refusal.reason)
         };

@@ -44,6 +44,7 @@ pub(crate) fn following(
         previous: trust.head(),
         signers,
         clock: ClockChange::Keep,
+        approve: None,
         window: Window::new(NOW.minus(60), NOW.plus(3600)).unwrap(),
         reason: "yearly change".to_owned(),
     }
@@ -130,7 +131,8 @@ fn t12_an_operational_key_cannot_touch_recovery_keys() {
     for attempt in attempts {
         let rotation = with(attempt);
         let strangers = rotation.signers.iter().any(|signer| signer.key == mallory().public());
-        let (alice, mallory) = (alice(), mallory());
+        let alice = alice();
+        let mallory = mallory();
         let keys: Vec<&Key> = if strangers { vec![&alice, &mallory] } else { vec![&alice] };
         assert_eq!(refusal(&rotation, &keys), R::RoleDenied);
     }
@@ -235,8 +237,8 @@ fn t16_every_new_key_must_sign() {
     assert_eq!(refusal(&planned(&trust()), &[&bob()]), R::UnknownSigner);
     // A bad signature by the new key is no possession.
     let payload = planned(&trust()).to_bytes().unwrap();
-    let (good, bad) =
-        (alice().sign(Namespace::Rotate, &payload), bob().sign(Namespace::Rotate, b"x"));
+    let good = alice().sign(Namespace::Rotate, &payload);
+    let bad = bob().sign(Namespace::Rotate, b"x");
     let envelope = Envelope::seal(&payload, &[&good, &bad]).unwrap();
     let envelope = Envelope::parse(envelope.as_bytes()).unwrap();
     let answer = rotate(

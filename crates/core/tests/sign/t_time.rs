@@ -204,7 +204,8 @@ fn t06_a_window_that_is_too_long_or_upside_down_is_refused() {
 #[test]
 fn t07_the_window_is_judged_to_the_second_whenever_asked() {
     let approval = approved(&statement());
-    let (from, until) = (statement().window.not_before(), statement().window.expires_at());
+    let from = statement().window.not_before();
+    let until = statement().window.expires_at();
     assert_eq!(at(&approval, from.minus(1)), R::NotYetValid);
     assert_eq!(at(&approval, from), R::AllowedSigned);
     assert_eq!(at(&approval, until.minus(1)), R::AllowedSigned);

@@ -317,7 +317,8 @@ fn v29_one_bit_flipped_anywhere_is_refused() {
 fn v29_one_bit_flipped_in_an_approved_statement_is_refused() {
     let payload = statement().to_bytes().unwrap();
     let text = alice().sign(Namespace::Op, &payload);
-    let (signature, key) = (SshSig::from_armour(&text).unwrap(), alice().public());
+    let signature = SshSig::from_armour(&text).unwrap();
+    let key = alice().public();
     assert_eq!(reason(&approved(&statement()), &act()), R::AllowedSigned);
     for bit in 0..payload.len() * 8 {
         let mut bent = payload.clone();

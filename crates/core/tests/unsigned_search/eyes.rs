@@ -97,7 +97,8 @@ impl Eyes {
             }
         }
         let plain = |key: String, value: Option<&str>, pending: Option<&str>, delete| {
-            let (value, pending) = (value.map(str::to_owned), pending.map(str::to_owned));
+            let value = value.map(str::to_owned);
+            let pending = pending.map(str::to_owned);
             (key.clone(), ConfigEntry { key, value, pending, delete })
         };
         for (number, volume) in model.unused.iter().enumerate() {

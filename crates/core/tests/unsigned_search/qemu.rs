@@ -94,7 +94,8 @@ fn register_unused(model: &mut Model, disk: Disk) {
 /// Every time the file is written, `unusedN` is dropped for volumes that are in a slot or wait for one, as a CD-ROM or
 /// not.
 fn drop_used(model: &mut Model) {
-    let (now, waiting) = (model.now, model.waiting);
+    let now = model.now;
+    let waiting = model.waiting;
     model.drop_unused(now.iter().chain(waiting.iter()).map(|(_, disk)| disk));
 }
 

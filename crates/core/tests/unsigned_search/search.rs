@@ -221,7 +221,8 @@ fn remember(model: &Model, guest: &Guest, request: &Request, next: &mut Model) {
     }
     let guest = Eyes::OPEN.guest(next, request);
     let config = guest.config.expect("the model can be read");
-    let (saved, mentioned) = (saved_volumes(&config), config.volumes());
+    let saved = saved_volumes(&config);
+    let mentioned = config.volumes();
     for (volume, known) in all_volumes().zip(&mut next.memory).filter(|(_, known)| **known) {
         let name = name(model.kind, volume);
         *known = mentioned.contains_key(name) && !saved.contains(name);
@@ -235,7 +236,8 @@ fn losses(start: &Model, model: &Model) -> Vec<(Loss, Volume)> {
         let places = |disks: Slots<Disk>| {
             disks.iter().filter(|(_, disk)| disk.volume() == Some(volume)).count()
         };
-        let (now, waiting) = (places(model.now), places(model.waiting));
+        let now = places(model.now);
+        let waiting = places(model.waiting);
         if volume == FOREIGN {
             if now + waiting > 0 {
                 lost.push((Loss::OthersGot, volume));

@@ -36,8 +36,14 @@ fn main() -> ExitCode {
     let threads = if only_first { 1 } else { threads.max(1) };
     println!("seeds {from}..{to} of {steps} steps");
     let began = Instant::now();
-    let (mut writes, mut acts, mut lives, mut resolved, mut bad) = (0, 0, 0, 0, 0);
-    let (mut linked, mut documents, mut put_back) = (0, 0, 0);
+    let mut writes = 0;
+    let mut acts = 0;
+    let mut lives = 0;
+    let mut resolved = 0;
+    let mut bad = 0;
+    let mut linked = 0;
+    let mut documents = 0;
+    let mut put_back = 0;
     let mut reached = ReachedSituations::default();
     let next = AtomicU64::new(from);
     let found = std::thread::scope(|scope| {
@@ -111,7 +117,8 @@ fn outcomes<'scope>(
     // Handed over one by one, so that a thread does not run ahead of what is printed.
     let (done, outcomes) = sync_channel(0);
     for _ in 0..threads {
-        let (done, end) = (done.clone(), seeds.end);
+        let done = done.clone();
+        let end = seeds.end;
         scope.spawn(move || {
             loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);

@@ -2,9 +2,27 @@
 //! the agent.
 
 use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_sim::{NESTED_FILE_SYSTEM, Volume, World, is_excluded};
+use evenkeel_sim::{
+    InProcess, NESTED_FILE_SYSTEM, RequestRecord, Simulator, Volume, World, is_excluded,
+};
 
+use super::Oracle;
 use super::claims::SignedClaim;
+use crate::scene::AGENT_TOKEN;
+
+impl Oracle {
+    /// Somebody breaks backups.
+    pub(crate) fn archives_are_broken(&self, node: &InProcess) {
+        self.inner().claims.archives_broken = node.with(|sim| sim.records().len());
+    }
+}
+
+/// Whether the agent has looked at a storage since the node had heard so many requests; always, if nobody broke anything.
+pub(super) fn was_listed_since(sim: &Simulator, broken: usize) -> bool {
+    let ours = |record: &RequestRecord| record.user.as_deref() == Some(AGENT_TOKEN.0);
+    let lists = |record: &&RequestRecord| ours(record) && record.path.ends_with("/content");
+    broken == 0 || sim.records().iter().skip(broken).any(|record| lists(&record))
+}
 
 /// Where a final backup was signed: whether the node holds an archive of this operation, of this very guest, with every
 /// volume and every file that is not listed as left out.

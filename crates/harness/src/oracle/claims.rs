@@ -21,12 +21,12 @@ use std::sync::Arc;
 
 use evenkeel_agent::ambient::Ambient as _;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::sign::{Expected, PayloadHash, PendingItem};
 use evenkeel_sim::{InProcess, Simulator, World};
 use serde_json::{Map, Value};
 
-use super::archive::is_saved;
+use super::archive::{is_saved, was_listed_since};
 use super::promise::is_promised;
 use super::readings::{GuestReading, birth_of};
 use super::rollback::starts_as_signed;
@@ -65,6 +65,8 @@ pub(crate) struct NewSigners {
     pub(crate) version: u64,
     /// Whether a recovery key signed it: it may follow an older list and leap over numbers.
     pub(crate) recovers: bool,
+    /// How many different keys with the right to do so signed it.
+    pub(crate) authorised: usize,
     /// The fingerprints of its operational keys.
     pub(crate) operational: BTreeSet<String>,
     pub(crate) not_before_s: u64,
@@ -78,6 +80,8 @@ pub(crate) struct HostRules {
     pub(crate) operational: BTreeSet<String>,
     pub(crate) statement_life_s: u64,
     pub(crate) acts_per_day: u64,
+    /// How many different operational keys an act and a planned rotation take.
+    pub(crate) quorum: usize,
     /// The machine's clock, as whoever sets it knows it.
     pub(crate) clock: Arc<SeededAmbient>,
 }
@@ -113,10 +117,12 @@ pub(super) struct SigningClaims {
     mark_max_s: u64,
     /// When the clock was last set, by the true time.
     clock_set_ms: i64,
+    /// How many requests the node had heard when somebody last broke backups.
+    pub(super) archives_broken: usize,
 }
 
 #[derive(Debug, Clone)]
-struct ProtectionDebt {
+pub(crate) struct ProtectionDebt {
     op: String,
     birth: u64,
     outline: BTreeSet<String>,
@@ -145,8 +151,12 @@ impl Oracle {
     }
 
     /// Somebody with the right to do so signs a list of signers.
-    pub(crate) fn rotation_signed(&self, payload: &[u8], list: NewSigners) {
-        self.inner().claims.lists.insert(PayloadHash::of(payload).to_string(), list);
+    pub(crate) fn rotation_signed(&self, payload: &[u8], list: &NewSigners) {
+        // The same bytes may have been signed before, by more: the host's clock stands still while it is behind its mark.
+        let mut inner = self.inner();
+        let known = inner.claims.lists.entry(PayloadHash::of(payload).to_string());
+        let known = known.or_insert_with(|| list.clone());
+        known.authorised = known.authorised.max(list.authorised);
     }
 
     /// The machine's clock is about to be set, or has just been.
@@ -240,20 +250,24 @@ impl Oracle {
 
     /// Guests that are still there and still lack the protection a destroy took off.
     pub(crate) fn owed_protection(&self, world: &World) -> Vec<String> {
-        let mut inner = self.inner();
-        inner.read_disk();
-        let owed = inner.claims.unprotected.iter().filter(|(vmid, debt)| {
-            let Some(op) = inner.history.ops.get(&debt.op) else { return false };
-            let found = world.guests.get(vmid).filter(|found| found.id == op.guest);
-            let is_it = world.birth(op.guest.vmid) == Some(debt.birth)
-                && outline(world, op.guest) == debt.outline;
-            let on = |found: &&evenkeel_sim::SimGuest| {
-                found.config.active.get("protection").is_some_and(|on| on == "1")
-            };
-            is_it && op.state == "failed" && found.is_some_and(|found| !on(&found))
-        });
+        let unpaid = self.unpaid_protection(world).into_iter();
+        let owed = unpaid.filter(|(vmid, debt)| world.birth(*vmid) == Some(debt.birth));
         owed.map(|(vmid, debt)| format!("{} took the protection off {vmid} and kept it", debt.op))
             .collect()
+    }
+
+    /// Protections that the agent may still give back: to the guest it took them from, or to one that looks the same.
+    pub(crate) fn unpaid_protection(&self, world: &World) -> Vec<(VmId, ProtectionDebt)> {
+        let mut inner = self.inner();
+        inner.read_disk();
+        let unpaid = inner.claims.unprotected.iter().filter_map(|(vmid, debt)| {
+            let op = inner.history.ops.get(&debt.op).filter(|op| op.state == "failed")?;
+            let found = world.guests.get(vmid).filter(|found| found.id == op.guest)?;
+            let is_on = found.config.active.get("protection").is_some_and(|on| on == "1");
+            let looks_like_it = outline(world, op.guest) == debt.outline;
+            (looks_like_it && !is_on).then(|| (op.guest.vmid, debt.clone()))
+        });
+        unpaid.collect()
     }
 }
 
@@ -298,7 +312,8 @@ impl SigningClaims {
         let Some(rules) = &self.rules else { return odd };
         for accepted in history.rotations.iter().skip(self.enrolled.len() - 1) {
             let newest = self.enrolled.last().map_or(1, |(version, _)| *version);
-            let (mut version, mut keys) = (newest + 1, rules.operational.clone());
+            let mut version = newest + 1;
+            let mut keys = rules.operational.clone();
             match self.lists.get(&PayloadHash::of(&accepted.payload).to_string()) {
                 None => odd.push(format!("(3) nobody signed the rotation to {}", accepted.version)),
                 Some(list) => {
@@ -314,6 +329,9 @@ impl SigningClaims {
                     let is_same = self.clock_set_ms != rules.clock.true_now().as_millisecond();
                     if !in_time || is_same && accepted.judged_s < accepted.mark_s {
                         odd.push(format!("(3) the rotation {} is out of time", accepted.version));
+                    }
+                    if !list.recovers && list.authorised < rules.quorum {
+                        odd.push(format!("(3) too few signed the rotation {}", accepted.version));
                     }
                     keys.clone_from(&list.operational);
                 }
@@ -434,7 +452,11 @@ impl OracleState {
             return Err("(4) this nonce led to an act before".to_owned());
         }
         if op.stage == "act" && op.kind == ActionKind::Destroy {
-            node.with(|sim| is_saved(&sim.world, name, op.guest, &claim))?;
+            let saved = node.with(|sim| is_saved(&sim.world, name, op.guest, &claim));
+            // Nobody can see what happens to a backup after the last look at it.
+            if node.with(|sim| was_listed_since(sim, self.claims.archives_broken)) {
+                saved?;
+            }
         }
         if op.stage == "act" && op.kind == ActionKind::Rollback {
             node.with(|sim| starts_as_signed(&sim.world, op.guest, &claim))?;
@@ -519,6 +541,10 @@ impl OracleState {
         }
         if in_force.is_none_or(|(_, keys)| keys.is_disjoint(&claim.by)) {
             return Err("(3) its key was not enrolled as operational".to_owned());
+        }
+        let counted = in_force.map_or(0, |(_, keys)| keys.intersection(&claim.by).count());
+        if counted < rules.quorum {
+            return Err(format!("(3) {counted} of {} operational keys signed it", rules.quorum));
         }
         let recent = |other: &&HistoryOp| {
             let is_before = other.started < op.started;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_sim::{InProcess, SimGuest, World};
+use evenkeel_sim::{InProcess, SimGuest, Volume, World};
 
 use super::{Oracle, OracleState};
 use crate::call::WriteRequest;
@@ -17,8 +17,18 @@ use crate::history::HistoryOp;
 pub(super) struct KeptVolumes {
     /// Numbers of guests from whose slots we took a volume, which their files then list as unused.
     detached: BTreeSet<u32>,
-    /// Volumes that were to be removed: by which operation, their names, and which data they were.
-    removed: Vec<(String, String, u64)>,
+    /// Volumes that were to be removed.
+    removed: Vec<RemovedVolume>,
+}
+
+/// A volume that an operation was to remove. A move takes data along, and may bring it back under the same name: only both
+/// its data and the time of its making tell which volume it is.
+#[derive(Debug)]
+struct RemovedVolume {
+    op: String,
+    name: String,
+    birth: u64,
+    ctime: u64,
 }
 
 impl Oracle {
@@ -27,11 +37,15 @@ impl Oracle {
         let mut inner = self.inner();
         inner.read_disk();
         let done = |op: &str| inner.history.ops.get(op).is_some_and(|op| op.state == "succeeded");
-        let whole = inner.kept.removed.iter().filter(|(op, volume, birth)| {
-            done(op) && world.volume(volume).is_some_and(|found| found.birth == *birth)
+        let whole = inner.kept.removed.iter().filter(|removed| {
+            let is_it =
+                |found: &Volume| (found.birth, found.ctime) == (removed.birth, removed.ctime);
+            done(&removed.op) && world.volume(&removed.name).is_some_and(is_it)
         });
         whole
-            .map(|(op, volume, _)| format!("(13) {op} removed {volume}, yet its data is whole"))
+            .map(|RemovedVolume { op, name, .. }| {
+                format!("(13) {op} removed {name}, yet its data is whole")
+            })
             .collect()
     }
 
@@ -51,14 +65,14 @@ impl OracleState {
         let of_guest = self.history.ops.iter().filter(|(_, op)| op.guest.vmid == write.guest.vmid);
         let newest = of_guest.max_by_key(|(_, op)| op.started);
         let is_signed = newest.is_some_and(|(_, op)| HistoryOp::is_signed(op));
-        let name = newest.map(|(name, _)| name.clone()).unwrap_or_default();
+        let op = newest.map(|(name, _)| name.clone()).unwrap_or_default();
         node.with(|sim| {
             let found = sim.world.guest(write.guest)?;
             if write.kind == ActionKind::DeleteVolume {
                 let slot = write.params.get("delete").map_or("", String::as_str);
-                let volume = found.config.active.get(slot)?;
-                let birth = sim.world.volume(volume)?.birth;
-                self.kept.removed.push((name, volume.clone(), birth));
+                let name = found.config.active.get(slot)?.clone();
+                let &Volume { birth, ctime, .. } = sim.world.volume(&name)?;
+                self.kept.removed.push(RemovedVolume { op, name, birth, ctime });
             }
             let leaving = leaving(found, write);
             if !leaving.is_empty() && write.kind == ActionKind::SetConfig {

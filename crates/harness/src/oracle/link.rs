@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!   a document is taken only if an author signed it for this host and number (where root demands that), within its window
-//!   its number never goes down, never leaps, and stands for one content
+//!   its number never goes down in an enrolment, never leaps, and stands for one content
+//!   what an author signed was signed over the very document that was taken before it, in this enrolment or the last
 //!   what the hub is told is on disk: an envelope's verdict after its operation ended, a head after its line
 //!   on a journal that was put back no signed act begins before an operator acknowledged it, and none that was signed
 //!   before that ever does; no head is told meanwhile, and no rollback is found where there was none
@@ -16,14 +17,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::fleet::{HostReport, JournalHead, ManifestHash};
+use evenkeel_core::fleet::{HostReport, JournalHead, ManifestHash, SignedBase};
 
 use super::{Oracle, OracleState};
 use crate::call::WriteRequest;
-use crate::history::{HistoryOp, JournalHistory, KeptEpoch};
+use crate::history::{HistoryOp, JournalHistory, KeptEpoch, TakenFloor};
 
 /// How far a number may be ahead of the one before.
-const STEP_MAX: u64 = 1 << 20;
+pub(crate) const STEP_MAX: u64 = 1 << 20;
+
+/// How high the first of an enrolment may be.
+const FIRST_MAX: u64 = 1 << 52;
 
 /// An hour, less what two clocks that are read a moment apart may differ by.
 const HOUR_MS: u64 = 3_500_000;
@@ -32,8 +36,10 @@ const HOUR_MS: u64 = 3_500_000;
 #[derive(Debug, Default)]
 pub(super) struct LinkWatch {
     rules: Option<LinkRules>,
-    /// When a document may be taken, by its number and manifest.
-    signed: BTreeMap<(u64, String), Vec<Range<u64>>>,
+    /// What authors signed, by number and manifest.
+    signed: BTreeMap<(u64, String), Vec<SignedDocument>>,
+    /// How often root enrolled the host again, and no line tells it yet.
+    enrolments: u64,
     floors: usize,
     epochs: usize,
     /// The heads of rollbacks that an operator really acknowledged.
@@ -49,9 +55,18 @@ pub(super) struct LinkWatch {
 }
 
 #[derive(Debug)]
-struct LinkRules {
-    demands_author: bool,
-    disruptive_per_hour: u64,
+pub(crate) struct LinkRules {
+    pub(crate) demands_author: bool,
+    /// Whether root lets a document be taken whose author did not say what it was compared with.
+    pub(crate) without_base: bool,
+    pub(crate) disruptive_per_hour: u64,
+}
+
+/// What an author signed of a document.
+#[derive(Debug)]
+struct SignedDocument {
+    base: SignedBase,
+    window: Range<u64>,
 }
 
 /// How the journal stood when its disk was copied.
@@ -80,8 +95,13 @@ impl PutBackJournal {
 
 impl Oracle {
     /// The host takes its documents from a hub.
-    pub(crate) fn link(&self, demands_author: bool, disruptive_per_hour: u64) {
-        self.inner().link.rules = Some(LinkRules { demands_author, disruptive_per_hour });
+    pub(crate) fn link(&self, rules: LinkRules) {
+        self.inner().link.rules = Some(rules);
+    }
+
+    /// Root enrols the host again before its next life.
+    pub(crate) fn enrolled_again(&self) {
+        self.inner().link.enrolments += 1;
     }
 
     /// An author signs a document for this host.
@@ -89,10 +109,11 @@ impl Oracle {
         &self,
         generation: u64,
         manifest: ManifestHash,
+        base: SignedBase,
         window: Range<u64>,
     ) {
         let key = (generation, manifest.to_string());
-        self.inner().link.signed.entry(key).or_default().push(window);
+        self.inner().link.signed.entry(key).or_default().push(SignedDocument { base, window });
     }
 
     /// A report has come to the hub: everything in it must be on disk.
@@ -115,8 +136,10 @@ impl Oracle {
                 }
             }
         }
-        let floor = history.floors.last().map_or(0, |floor| floor.generation);
-        if let Some(told) = report.generation.as_ref().filter(|told| told.number.0 > floor) {
+        // A page that was made before root enrolled the host again may come late, with the greater number of then.
+        let on_disk = history.floors.iter().map(|floor| floor.generation.max(floor.inherited));
+        let number = on_disk.max().unwrap_or(0);
+        if let Some(told) = report.generation.as_ref().filter(|told| told.number.0 > number) {
             let what =
                 format!("(5) the hub was told of generation {}, which is not on disk", told.number);
             broken.push(what);
@@ -161,8 +184,7 @@ impl Oracle {
     pub(crate) fn floor(&self) -> (u64, String) {
         let mut inner = self.inner();
         inner.read_disk();
-        let floor = inner.history.floors.last();
-        floor.map_or((0, String::new()), |floor| (floor.generation, floor.manifest.clone()))
+        taken_last(&inner.history.floors)
     }
 
     /// How many documents were taken, and how often the disk was put back.
@@ -199,6 +221,53 @@ impl Oracle {
     }
 }
 
+/// The number and manifest of the document that was taken last, in whatever enrolment.
+fn taken_last(floors: &[TakenFloor]) -> (u64, String) {
+    let last = floors.iter().rev().find(|floor| floor.generation > 0);
+    last.map_or((0, String::new()), |floor| (floor.generation, floor.manifest.clone()))
+}
+
+impl LinkRules {
+    /// What is wrong about who signed a document that was taken after another one.
+    fn author_mistake(
+        &self,
+        signed: &BTreeMap<(u64, String), Vec<SignedDocument>>,
+        floor: &TakenFloor,
+        (before, manifest): &(u64, String),
+        has_gap: bool,
+    ) -> Option<String> {
+        let number = floor.generation;
+        if !floor.is_signed && !self.demands_author {
+            return None;
+        }
+        let signed = signed.get(&(number, floor.manifest.clone())).filter(|_| floor.is_signed);
+        let Some(signed) = signed else {
+            return Some(format!("(3) nobody signed generation {number}, and it was taken"));
+        };
+        let is_over = |signed: &&SignedDocument| match signed.base {
+            // Lines that nobody read may tell of another one between.
+            SignedBase::First => *before == 0 || has_gap,
+            SignedBase::Over(base) => {
+                (base.generation.0, base.manifest.to_string()) == (*before, manifest.clone())
+                    || has_gap
+            }
+            SignedBase::Unsaid => self.without_base,
+        };
+        let mut over = signed.iter().filter(is_over).peekable();
+        if over.peek().is_none() {
+            return Some(format!(
+                "(23) generation {number} was taken over {before}, which its author did not sign"
+            ));
+        }
+        // The clock is read a moment before the line is dated.
+        let in_time = |signed: &SignedDocument| {
+            signed.window.start <= floor.at_s && floor.at_s <= signed.window.end
+        };
+        let is_late = !over.any(in_time);
+        is_late.then(|| format!("(3) generation {number} was taken outside of its window"))
+    }
+}
+
 impl LinkWatch {
     /// Takes in what lines tell. What is wrong about that.
     pub(super) fn follow(&mut self, history: &JournalHistory) -> Vec<String> {
@@ -207,26 +276,30 @@ impl LinkWatch {
         for at in self.floors..history.floors.len() {
             let floor = &history.floors[at];
             let number = floor.generation;
-            if let Some(before) = at.checked_sub(1).map(|before| &history.floors[before]) {
-                let leaps = number > before.generation + STEP_MAX && !history.has_gap;
-                if number < before.generation || leaps {
-                    odd.push(format!("generation {number} follows {}", before.generation));
+            if number == 0 {
+                match self.enrolments.checked_sub(1) {
+                    Some(left) => self.enrolments = left,
+                    None if at == 0 || history.has_gap => {}
+                    None => odd.push("numbers began anew, and nobody enrolled the host".to_owned()),
                 }
-                if number == before.generation && floor.manifest != before.manifest {
-                    odd.push(format!("generation {number} has two contents"));
-                }
+                continue;
             }
-            let windows = self.signed.get(&(number, floor.manifest.clone()));
-            let in_time = windows.is_some_and(|windows| {
-                // The clock is read a moment before the line is dated.
-                windows.iter().any(|window| window.start <= floor.at_s && floor.at_s <= window.end)
-            });
-            let must_be = rules.demands_author && number > 0;
-            if must_be && (!floor.is_signed || windows.is_none()) {
-                odd.push(format!("(3) nobody signed generation {number}, and it was taken"));
-            } else if must_be && !in_time {
-                odd.push(format!("(3) generation {number} was taken outside of its window"));
+            let before = taken_last(&history.floors[..at]);
+            let begins_anew = at.checked_sub(1).is_none_or(|at| history.floors[at].generation == 0);
+            if begins_anew && before == (number, floor.manifest.clone()) {
+                // What was in effect when root enrolled the host again is its floor again.
+                continue;
             }
+            let last = if begins_anew { 0 } else { before.0 };
+            let highest = if begins_anew { FIRST_MAX } else { last + STEP_MAX };
+            let leaps = number > highest && !history.has_gap;
+            if number < last || leaps {
+                odd.push(format!("generation {number} follows {last}"));
+            }
+            if number == last && floor.manifest != before.1 {
+                odd.push(format!("generation {number} has two contents"));
+            }
+            odd.extend(rules.author_mistake(&self.signed, floor, &before, history.has_gap));
         }
         self.floors = history.floors.len();
         for at in self.epochs..history.epochs.len() {

@@ -73,7 +73,8 @@ impl SentMoves {
     fn moves(&mut self, node: &InProcess, write: &WriteRequest) -> Option<String> {
         let slot = write.params.get("volume").or_else(|| write.params.get("disk"))?.clone();
         let frees = write.params.get("delete").map(String::as_str) != Some("0");
-        let (guest, record) = (write.guest, node.with(|sim| sim.records().len()));
+        let guest = write.guest;
+        let record = node.with(|sim| sim.records().len());
         let seen = node.with(|sim| {
             let found = sim.world.guest(guest)?;
             Some((found.birth, held(found, &slot)?, unused(found)))

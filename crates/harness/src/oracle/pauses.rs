@@ -16,7 +16,11 @@ const ROUNDING_MS: u64 = 2_000;
 
 /// What the living agent tried.
 #[derive(Debug, Default)]
-pub(super) struct TriedRequests(BTreeMap<GuestId, BTreeMap<String, TriedRequest>>);
+pub(super) struct TriedRequests {
+    by_guest: BTreeMap<GuestId, BTreeMap<String, TriedRequest>>,
+    /// How many documents of a hub had been taken by then.
+    documents: usize,
+}
 
 #[derive(Debug)]
 struct TriedRequest {
@@ -42,11 +46,11 @@ impl TriedRequests {
         write: &WriteRequest,
         told: &str,
     ) -> Option<String> {
-        let (record, guest) =
-            (node.with(|sim| sim.records().len()), file_and_power(node, write.guest));
+        let record = node.with(|sim| sim.records().len());
+        let guest = file_and_power(node, write.guest);
         // What the agent was told of the guest counts too: somebody may have changed it since it was read.
         let request = format!("{} {:?} {told}", write.kind, write.params);
-        let of_guest = self.0.entry(write.guest).or_default();
+        let of_guest = self.by_guest.entry(write.guest).or_default();
         // A guest that has become another meanwhile is tried at once, even if it looks as before a moment later.
         of_guest.retain(|_, before| before.guest == guest);
         let before = of_guest.get(&request);
@@ -85,7 +89,7 @@ impl TriedRequests {
         if !(400..595).contains(&status) {
             return;
         }
-        for (guest, of_guest) in &mut self.0 {
+        for (guest, of_guest) in &mut self.by_guest {
             let tried = of_guest.values_mut().find(|tried| tried.ticket == ticket);
             // What was refused and done all the same did not fail.
             if let Some(tried) = tried.filter(|tried| tried.guest == file_and_power(node, *guest)) {
@@ -97,7 +101,7 @@ impl TriedRequests {
     /// The agent is told of a guest. Whoever finds that somebody else has done what its own task failed to do has not
     /// failed; if that is undone again, nothing holds the next try.
     pub(super) fn was_read(&mut self, node: &InProcess, guest: GuestId) {
-        if let Some(of_guest) = self.0.get_mut(&guest) {
+        if let Some(of_guest) = self.by_guest.get_mut(&guest) {
             let found = file_and_power(node, guest);
             of_guest.retain(|_, before| before.guest == found);
         }
@@ -105,12 +109,19 @@ impl TriedRequests {
 
     /// Another thing is declared for a guest, or somebody asked for it to be tried.
     pub(super) fn forget(&mut self, guest: GuestId) {
-        self.0.remove(&guest);
+        self.by_guest.remove(&guest);
+    }
+
+    /// So many documents of a hub were taken: each declares anew.
+    pub(super) fn documents_taken(&mut self, documents: usize) {
+        if std::mem::replace(&mut self.documents, documents) != documents {
+            self.forget_all();
+        }
     }
 
     /// Another life, another clock, or a person who wants everything to be tried.
     pub(super) fn forget_all(&mut self) {
-        self.0.clear();
+        self.by_guest.clear();
     }
 }
 

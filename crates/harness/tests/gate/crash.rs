@@ -24,7 +24,9 @@ async fn crashed_during(rig: Rig, approval: &str, polls: usize) -> (bool, Rig) {
 #[tokio::test(start_paused = true)]
 async fn t04_a_signed_destroy_survives_a_crash_at_every_step() {
     let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
-    let (mut polls, mut destroyed, mut given_back) = (1, 0, 0);
+    let mut polls = 1;
+    let mut destroyed = 0;
+    let mut given_back = 0;
     loop {
         let rig = rig().await;
         protect(&rig, "lxc/102");
@@ -59,7 +61,9 @@ async fn t04_a_signed_destroy_survives_a_crash_at_every_step() {
 #[tokio::test(start_paused = true)]
 async fn t04_a_signed_rollback_survives_a_crash_at_every_step_and_a_replay_after_it() {
     let guest: GuestId = "lxc/102".parse().unwrap();
-    let (mut polls, mut before, mut adopted) = (1, 0, 0);
+    let mut polls = 1;
+    let mut before = 0;
+    let mut adopted = 0;
     loop {
         let rig = rig().await;
         foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
@@ -83,6 +87,8 @@ async fn t04_a_signed_rollback_survives_a_crash_at_every_step_and_a_replay_after
                 }
                 Submitted::Replay { .. } => adopted += 1,
                 other @ (Submitted::Rotated(_)
+                | Submitted::Collected(_)
+                | Submitted::Denied(_)
                 | Submitted::Acknowledged(_)
                 | Submitted::Refused(_)) => panic!("{other:?}"),
             }

@@ -388,7 +388,9 @@ async fn a_freeze_while_it_is_saved_is_obeyed_and_what_is_owed_is_given_back_aft
 /// is still there runs and is protected again.
 #[tokio::test(start_paused = true)]
 async fn a_destroy_with_a_final_backup_survives_a_crash_at_every_step() {
-    let (mut polls, mut destroyed, mut left) = (1, 0, 0);
+    let mut polls = 1;
+    let mut destroyed = 0;
+    let mut left = 0;
     loop {
         let rig = node().await;
         let approval = anna().approve(&waiting_item(&rig, ENDING).await, 7, now(&rig));

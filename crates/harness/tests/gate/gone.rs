@@ -143,7 +143,8 @@ async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() 
 async fn no_item_ends_while_an_approval_is_judged() {
     let rig = rig().await;
     let judging = rig.approvals.as_ref().unwrap().judging_lock.clone();
-    let (absent, present) = (desired(ABSENT), desired("guest.100 = { kind = \"lxc\" }"));
+    let absent = desired(ABSENT);
+    let present = desired("guest.100 = { kind = \"lxc\" }");
     live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let held = judging.lock().await;
@@ -206,7 +207,8 @@ async fn p21_the_volume_in_the_slot_is_compared_and_not_only_the_digest() {
         assert_ne!(volume, item.params["volume"]);
         other.params.insert("volume".to_owned(), volume);
         let bytes = other.to_bytes().unwrap();
-        let (other_id, envelope) = (PendingItem::id(&bytes), seal(&other).unwrap());
+        let other_id = PendingItem::id(&bytes);
+        let envelope = seal(&other).unwrap();
         engine
             .keep_due(move |state| {
                 let kept = state.kept(Subject::Pending).find(|(key, _)| *key == id.to_string());

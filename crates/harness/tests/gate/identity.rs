@@ -48,6 +48,8 @@ async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpEnd {
             accepted @ Submitted::Accepted(_) => ended(engine, accepted).await.end,
             other @ (Submitted::Replay { .. }
             | Submitted::Rotated(_)
+            | Submitted::Collected(_)
+            | Submitted::Denied(_)
             | Submitted::Acknowledged(_)) => panic!("{other:?}"),
         })
     })

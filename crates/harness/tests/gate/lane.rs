@@ -21,7 +21,10 @@ async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
         Ok(match engine.submit_approval(approval.as_bytes()).await? {
             Submitted::Refused(refusal) => refusal.reason,
             Submitted::Replay { .. } => ReasonCode::Replay,
-            Submitted::Rotated(_) | Submitted::Acknowledged(_) => panic!("an act is no rotation"),
+            Submitted::Collected(missing) => missing.reason,
+            Submitted::Rotated(_) | Submitted::Denied(_) | Submitted::Acknowledged(_) => {
+                panic!("an act is no rotation")
+            }
             accepted @ Submitted::Accepted(_) => {
                 let end = ended(engine, accepted).await.end;
                 let OpEnd::Held { reason, .. } = end else { panic!("it was not held: {end:?}") };
@@ -200,8 +203,8 @@ async fn a_pass_about_one_guest_decides_nothing_about_what_waits_for_another() {
     let both = desired(&format!("{ABSENT}\nguest.102 = {{ kind = \"lxc\", cores = 3 }}"));
     live(&rig, async |engine| {
         pass(engine, &both).await?;
-        let (waits, calls) =
-            (engine.pending().await?.into_keys().collect::<Vec<_>>(), rig.disk.calls());
+        let waits = engine.pending().await?.into_keys().collect::<Vec<_>>();
+        let calls = rig.disk.calls();
         assert_eq!(waits.len(), 1);
         let chosen = PassScope::Chosen(["102".parse().unwrap()].into());
         let Ok(preview) = engine.look(&both, chosen, PassCause::Schedule).await else { panic!() };

@@ -17,6 +17,7 @@ mod meanwhile;
 mod observed;
 mod odd_rows;
 mod on_request;
+mod quorum;
 mod removing;
 mod rights;
 mod rotation;

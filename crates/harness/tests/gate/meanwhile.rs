@@ -218,7 +218,8 @@ async fn signers_become(rig: &Rig, signers: Vec<Signer>) {
 #[tokio::test(start_paused = true)]
 async fn x04_nothing_more_of_a_destroy_is_sent_once_the_signers_changed() {
     let bob = Operator::new("bob", 3).signer(Role::Operational);
-    let (anna, vault) = (anna().signer(Role::Operational), vault().signer(Role::Recovery));
+    let anna = anna().signer(Role::Operational);
+    let vault = vault().signer(Role::Recovery);
     for signers in [vec![bob, vault.clone()], vec![anna, vault]] {
         for (sent, left) in [(STOP, true), (UNPROTECT, false)] {
             let change = async |rig: &Rig| signers_become(rig, signers.clone()).await;

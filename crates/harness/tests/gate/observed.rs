@@ -60,7 +60,8 @@ async fn an_observed_guest_is_planned_and_never_written() {
 async fn nobody_is_asked_to_sign_for_what_is_only_observed() {
     let rig = rig().await;
     let absent = "guest.100 = { kind = \"lxc\", state = \"absent\", mode = \"observe\" }";
-    let (absent, asks) = (desired(absent), desired(ABSENT));
+    let absent = desired(absent);
+    let asks = desired(ABSENT);
     live(&rig, async |engine| {
         pass(engine, &absent).await?;
         assert!(engine.pending().await?.is_empty(), "nothing is raised");
@@ -90,7 +91,8 @@ async fn a_host_that_came_to_observe_after_the_plan_holds_in_the_lane() {
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_came_to_be_observed_after_the_plan_is_held_in_the_lane() {
     let rig = rig().await;
-    let (drift, observed) = (desired(DRIFT), desired(OBSERVED));
+    let drift = desired(DRIFT);
+    let observed = desired(OBSERVED);
     let report = live(&rig, async |engine| {
         let read_again = async |engine: &mut Engine| {
             engine

@@ -19,13 +19,16 @@ fn happen(rig: &Rig, event: Event) {
 }
 
 fn task_by(rig: &Rig, user: &str, task: &str, id: &str) {
-    let (user, task, id) = (user.to_owned(), task.to_owned(), id.to_owned());
+    let user = user.to_owned();
+    let task = task.to_owned();
+    let id = id.to_owned();
     happen(rig, Event::TaskBy { user, task, id });
 }
 
 /// From now on the first row with this text is odd in every list whose path contains that.
 fn bend(rig: &Rig, list: &str, row: Option<&str>, field: Option<&str>, becomes: OddValue) {
-    let (row, field) = (row.map(str::to_owned), field.map(str::to_owned));
+    let row = row.map(str::to_owned);
+    let field = field.map(str::to_owned);
     let effect = Effect::OddRow { row, field, becomes };
     let fault = Fault { method: Some("GET".to_owned()), ..effect.on(list) };
     rig.node.with(|sim| sim.inject(fault));

@@ -184,7 +184,8 @@ async fn what_is_asked_for_survives_a_crash_at_every_step() {
         (ActionKind::Snapshot, "snapname=before", "/snapshot"),
         (ActionKind::Backup, "storage=store", "/vzdump"),
     ] {
-        let (mut polls, mut made) = (1, 0);
+        let mut polls = 1;
+        let mut made = 0;
         loop {
             let rig = node().await;
             let life = rig.live(async |engine| {

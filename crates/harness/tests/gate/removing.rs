@@ -114,11 +114,40 @@ async fn y07_a_volume_whose_data_is_whole_is_never_called_removed() {
     // Nor later, when its storage is there again and lists it.
     rig.node.with(|sim| sim.happen(Event::DefineStorage { storage: "tank".to_owned() }));
     afterwards(&rig, &desired("")).await;
-    let lines = evenkeel_harness::script::journal(&rig);
+    assert!(is_whole(&rig) && !was_called_removed(&rig));
+}
+
+/// Whether the journal says that the volume is gone.
+fn was_called_removed(rig: &Rig) -> bool {
+    let lines = evenkeel_harness::script::journal(rig);
     let begun = lines.iter().find(|line| line["kind"] == "delete_volume").unwrap();
-    let states: Vec<_> = lines.iter().filter(|line| line["op"] == begun["op"]).collect();
-    assert!(
-        is_whole(&rig) && !states.iter().any(|line| line["state"] == "succeeded"),
-        "{states:?}"
-    );
+    let mut of_it = lines.iter().filter(|line| line["op"] == begun["op"]);
+    of_it.any(|line| line["state"] == "succeeded")
+}
+
+/// A guest that goes to another node takes its volumes along: that its storage here lists one no longer says nothing.
+#[tokio::test(start_paused = true)]
+async fn y07_a_volume_that_went_to_another_node_is_never_called_removed() {
+    let rig = node("qemu/300", false).await;
+    let approval = live(&rig, async |engine| {
+        engine.request(ActionKind::DeleteVolume, id("qemu/300"), slot()).await.unwrap();
+        Ok(anna().approve(&item(engine).await, 7, now(&rig)))
+    })
+    .await;
+    fault(&rig, Effect::DropBefore, "POST", "/qemu/300/config", 1);
+    let life = live(&rig, async |engine| Ok(carried_out(engine, &approval).await));
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        rig.node.with(|sim| sim.happen(Event::MigrateAway { guest: id("qemu/300") }));
+        tokio::time::sleep(Duration::from_mins(10)).await;
+    };
+    tokio::select! {
+        report = life => panic!("nobody can know how it ended: {report:?}"),
+        () = meanwhile => {}
+    }
+    assert!(!was_called_removed(&rig));
+    rig.node.with(|sim| {
+        sim.happen(Event::MigrateBack { guest: id("qemu/300"), another: false });
+    });
+    assert!(is_whole(&rig));
 }

@@ -20,7 +20,8 @@ async fn node() -> Rig {
 }
 
 fn withhold(rig: &Rig, path: &str, privilege: &str) {
-    let (holder, path) = ("ops@pve".to_owned(), path.to_owned());
+    let holder = "ops@pve".to_owned();
+    let path = path.to_owned();
     let privilege = privilege.to_owned();
     rig.node.with(|sim| sim.happen(Event::Withhold { holder, path, privilege }));
 }

@@ -35,9 +35,11 @@ fn root_file() -> NamedTempFile {
 
 /// The same rig after a restart: whoever may sign is read from root's file and the journal, as every start does.
 async fn restarted(rig: Rig) -> Rig {
-    let (file, found) = (root_file(), Arc::new(Mutex::new(None)));
+    let file = root_file();
+    let found = Arc::new(Mutex::new(None));
     let host = rig.approvals.as_ref().unwrap().authority.read().await.host().clone();
-    let (path, slot) = (file.path().to_owned(), Arc::clone(&found));
+    let path = file.path().to_owned();
+    let slot = Arc::clone(&found);
     let read = rig.live(async |engine| {
         engine
             .keep_due(move |state| {
@@ -300,7 +302,9 @@ async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
 #[tokio::test(start_paused = true)]
 async fn t23_a_rotation_survives_a_crash_at_every_step() {
     let absent = desired(ABSENT);
-    let (mut polls, mut old, mut new) = (1, 0, 0);
+    let mut polls = 1;
+    let mut old = 0;
+    let mut new = 0;
     loop {
         let rig = rig().await;
         let raised = rig.live(async |engine| {

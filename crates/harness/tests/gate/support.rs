@@ -100,7 +100,11 @@ pub(crate) async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
             let end = ended(engine, accepted).await.end;
             end.reason().unwrap_or_else(|| panic!("it was not refused: {end:?}"))
         }
-        other @ (Submitted::Replay { .. } | Submitted::Rotated(_) | Submitted::Acknowledged(_)) => {
+        Submitted::Collected(missing) => missing.reason,
+        other @ (Submitted::Replay { .. }
+        | Submitted::Rotated(_)
+        | Submitted::Denied(_)
+        | Submitted::Acknowledged(_)) => {
             panic!("it was not refused: {other:?}")
         }
     }
@@ -248,6 +252,7 @@ pub(crate) fn following(
         previous: trust.head(),
         signers,
         clock: ClockChange::Keep,
+        approve: None,
         window: Window::new(now(rig), now(rig).plus(3_600)).unwrap(),
         reason: "because".to_owned(),
     }

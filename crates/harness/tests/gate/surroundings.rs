@@ -72,7 +72,8 @@ async fn y02_what_the_token_may_not_see_is_told_as_not_visible() {
     let (name, secret, _) = TOKENS[2];
     let rig = rig().await.with_token(name, secret);
     give(&rig, NumberThing::Access);
-    let (holder, path) = ("ops@pve".to_owned(), "/access".to_owned());
+    let holder = "ops@pve".to_owned();
+    let path = "/access".to_owned();
     let privilege = "Sys.Audit".to_owned();
     rig.node.with(|sim| sim.happen(Event::Withhold { holder, path, privilege }));
     let found = live(&rig, async |engine| {
@@ -117,7 +118,8 @@ async fn y02_what_comes_between_the_stop_and_the_delete_ends_the_destroy() {
             while count(&rig, running, "POST stop") == 0 {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
-            let (guest, thing) = (running.parse().unwrap(), NumberThing::Access);
+            let guest = running.parse().unwrap();
+            let thing = NumberThing::Access;
             rig.node.with(|sim| sim.happen(Event::Around { guest, thing, present: true }));
             std::future::pending::<()>().await;
         };

@@ -33,6 +33,8 @@ async fn held(rig: &Rig, approval: &str, wait: Duration) -> ReasonCode {
             }
             other @ (Submitted::Replay { .. }
             | Submitted::Rotated(_)
+            | Submitted::Collected(_)
+            | Submitted::Denied(_)
             | Submitted::Acknowledged(_)) => panic!("{other:?}"),
         })
     });
@@ -78,7 +80,8 @@ async fn t08_an_approval_that_expires_while_its_task_runs_is_done_once() {
     });
     let mut short = statement(&item, 7, now(&rig));
     short.window = Window::new(now(&rig), now(&rig).plus(60)).unwrap();
-    let (approval, began) = (anna().sign(&short), now(&rig));
+    let approval = anna().sign(&short);
+    let began = now(&rig);
     live(&rig, async |engine| {
         let report = carried_out(engine, &approval).await;
         assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");

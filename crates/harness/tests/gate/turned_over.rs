@@ -24,7 +24,8 @@ fn guest() -> GuestId {
 /// The node forgets every task there was, and others come.
 async fn turn_over(rig: &Rig) {
     let by = |user: &str| {
-        let (task, id) = ("vzdump".to_owned(), "101".to_owned());
+        let task = "vzdump".to_owned();
+        let id = "101".to_owned();
         Event::TaskBy { user: user.to_owned(), task, id }
     };
     rig.node.with(|sim| {

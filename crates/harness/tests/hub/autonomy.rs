@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use evenkeel_core::fleet::Generation;
+use evenkeel_core::fleet::{Generation, stale_word};
+use evenkeel_core::sign::Window;
 
 use crate::support::{Fleet, Manner, cores, minutes};
 
@@ -13,8 +14,8 @@ async fn a_document_is_taken_drift_is_healed_and_at_rest_nothing_is_said() {
     fleet.live(minutes(5)).await;
     assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("3"));
     assert_eq!(fleet.hub.generation_told(), Some(Generation(1)));
-    let (reports, lines) =
-        (fleet.hub.reports(), evenkeel_harness::script::journal(&fleet.rig).len());
+    let reports = fleet.hub.reports();
+    let lines = evenkeel_harness::script::journal(&fleet.rig).len();
     fleet.live(minutes(60)).await;
     let more = fleet.hub.reports() - reports;
     assert!(more <= 3, "a host at rest only polls: {more} reports in an hour");
@@ -71,4 +72,51 @@ async fn a_faulty_document_is_refused_whole_and_its_mistakes_travel_back() {
     fleet.push(3, &cores(5));
     fleet.live(minutes(3)).await;
     assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("5"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn z24_a_hub_that_freezes_is_told_by_the_last_word_an_author_signed_and_holds_nothing() {
+    const WEEK_S: u64 = 7 * 24 * 3_600;
+    let fleet = Fleet::new().await;
+    let stale = async || {
+        let asked = fleet.rig.live(async |engine| engine.author_word().await);
+        let (word, now) = Box::pin(asked).await.unwrap().unwrap();
+        stale_word(word.as_ref(), WEEK_S, now)
+    };
+    assert!(stale().await.is_some(), "no author ever signed");
+    fleet.push(1, &cores(3));
+    fleet.live(minutes(3)).await;
+    assert_eq!(stale().await, None);
+    // The hub answers every poll for more than a week, and never with anything new.
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_hours(23)).await;
+        fleet.edit("lxc/100", "cores", "1");
+        fleet.live(minutes(3)).await;
+        assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("3"), "nothing is held");
+    }
+    let health = fleet.view.health();
+    assert_eq!(health.trouble, None, "the way to it is as good as ever");
+    assert!(health.heard.is_some_and(|at| fleet.now().0 - at.as_second().unsigned_abs() < 600));
+    let why = stale().await.unwrap();
+    assert!(why.contains("generation 1") && why.contains("holding documents back"), "{why}");
+    // What was in effect, signed anew, is a fresh word; one that was kept back for six days is as old as its signature.
+    fleet.push(2, &cores(3));
+    fleet.live(minutes(3)).await;
+    assert_eq!(stale().await, None);
+    let week = Window::new(fleet.now(), fleet.now().plus(WEEK_S)).unwrap();
+    let kept_back = Fleet::signed_over(fleet.base(), week, 3, &cores(4));
+    let days = async |days: u32| {
+        for _ in 0..days {
+            tokio::time::sleep(Duration::from_hours(23)).await;
+            // What is written keeps the clock of this host believed, which nobody vouches for.
+            fleet.edit("lxc/100", "cores", "1");
+            fleet.live(minutes(3)).await;
+        }
+    };
+    days(6).await;
+    fleet.offer(3, &kept_back);
+    fleet.live(minutes(3)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("4"), "it is in its window");
+    days(2).await;
+    assert!(stale().await.unwrap().contains("generation 3"));
 }

@@ -71,18 +71,21 @@ async fn a_host_off_for_a_week_reports_once_takes_the_newest_and_keeps_to_its_po
     };
     fleet.push(1, &wish("running", 2));
     fleet.live(minutes(5)).await;
-    let (left, told) = (fleet.now(), fleet.hub.reports());
+    let left = fleet.now();
+    let told = fleet.hub.reports();
     // An author signs for the whole week, a document a day; somebody plays with a guest.
     let window = Window::new(left, left.plus(7 * 24 * 3_600)).unwrap();
     for day in 1..7_u32 {
         tokio::time::sleep(Duration::from_hours(24)).await;
         let run = if day == 6 { "stopped" } else { "running" };
-        let document = Fleet::signed_within(window, u64::from(day) + 1, &wish(run, day + 2));
+        let document =
+            Fleet::signed_over(fleet.base(), window, u64::from(day) + 1, &wish(run, day + 2));
         fleet.offer(u64::from(day) + 1, &document);
         fleet.edit("lxc/100", "cores", "1");
     }
     tokio::time::sleep(Duration::from_hours(12)).await;
-    let (back, writes) = (Instant::now(), fleet.writes().len());
+    let back = Instant::now();
+    let writes = fleet.writes().len();
     fleet.live(minutes(30)).await;
     let fetched: Vec<String> = fleet.hub.targets_since(back);
     let fetched: Vec<&String> =

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use evenkeel_core::fleet::{
-    AcknowledgeStatement, DesiredStatement, DocumentFiles, Generation, HeadStatement, JournalHead,
-    SealedText, WireDocument,
+    AcknowledgeStatement, DesiredStatement, DocumentBase, Generation, HeadStatement, JournalHead,
+    SealedText, SignedBase, WireDocument,
 };
 use evenkeel_core::sign::{Namespace, Nonce, PayloadHash, TrustVersion, Window};
 use evenkeel_harness::{Operator, Rig};
 
-use crate::support::{Fleet, Manner, ada, anna, cores, hub_id, minutes};
+use crate::support::{Fleet, Manner, ada, anna, cores, hub_id, manifest_of, minutes};
 
 /// Lets a hub attack a host that keeps guest 100 at three cores; then it repents. What was written in the end.
 async fn survives(fleet: &Fleet, attack: impl FnOnce(&Fleet)) -> Vec<String> {
@@ -75,7 +75,6 @@ async fn a_document_of_another_host_or_hub_changes_nothing() {
         let fleet = Fleet::new().await;
         survives(&fleet, |fleet| {
             let text = cores(7);
-            let files = DocumentFiles::new([("web.toml".to_owned(), text.clone())]).unwrap();
             let mut host = Rig::host();
             let mut said = hub_id();
             match bend {
@@ -87,7 +86,8 @@ async fn a_document_of_another_host_or_hub_changes_nothing() {
                 hub_id: said.clone(),
                 host: host.clone(),
                 generation: Generation(2),
-                manifest: files.manifest().hash(),
+                manifest: manifest_of(&text),
+                base: fleet.base(),
                 window: Window::new(fleet.now(), fleet.now().plus(3_600)).unwrap(),
             };
             let sealed = ada().seal(Namespace::Desired, &statement.to_bytes().unwrap());
@@ -134,6 +134,96 @@ async fn the_same_document_under_another_number_changes_nothing() {
         fleet.offer(2, &other);
     })
     .await;
+}
+
+/// An hour from now.
+fn an_hour(fleet: &Fleet) -> Window {
+    Window::new(fleet.now(), fleet.now().plus(3_600)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn z01_a_document_signed_over_another_base_than_what_is_in_effect_changes_nothing() {
+    let other = DocumentBase { generation: Generation(1), manifest: manifest_of(&cores(2)) };
+    for base in [SignedBase::First, SignedBase::Over(other)] {
+        let fleet = Fleet::new().await;
+        let hub = fleet.hub.clone();
+        survives(&fleet, |fleet| {
+            fleet.offer(2, &Fleet::signed_over(base, an_hour(fleet), 2, &cores(7)));
+        })
+        .await;
+        assert_eq!(hub.refused_ever(), ["stale"], "{base:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn z01_a_document_in_the_old_format_changes_nothing_and_one_that_is_in_effect_stays() {
+    let mut fleet = Fleet::new().await;
+    let hub = fleet.hub.clone();
+    survives(&fleet, |fleet| {
+        fleet.offer(2, &Fleet::signed_over(SignedBase::Unsaid, an_hour(fleet), 2, &cores(7)));
+    })
+    .await;
+    assert_eq!(hub.refused_ever(), ["policy"]);
+    // Root lets one in for a while.
+    let allowed = |fleet: &mut Fleet, is_allowed: bool| {
+        fleet.rig.approvals.as_mut().unwrap().policy.desired_without_base = is_allowed;
+    };
+    allowed(&mut fleet, true);
+    let old = Fleet::signed_over(SignedBase::Unsaid, an_hour(&fleet), 11, &cores(6));
+    fleet.offer(11, &old);
+    fleet.live(minutes(3)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("6"), "in effect");
+    allowed(&mut fleet, false);
+    fleet.edit("lxc/100", "cores", "1");
+    fleet.live(minutes(12)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("6"), "it holds over restarts");
+    fleet.push(12, &cores(5));
+    fleet.live(minutes(3)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("5"), "and is a base");
+}
+
+#[tokio::test(start_paused = true)]
+async fn z04_a_push_that_the_hub_kept_back_is_refused_after_a_newer_one() {
+    let fleet = Fleet::new().await;
+    let hub = fleet.hub.clone();
+    fleet.push(1, &cores(2));
+    fleet.live(minutes(3)).await;
+    // The author is told that this was refused, and signs another document under a lower number.
+    let kept_back = fleet.signed(7, &cores(7));
+    fleet.push(2, &cores(3));
+    fleet.live(minutes(3)).await;
+    fleet.offer(7, &kept_back);
+    fleet.edit("lxc/100", "cores", "1");
+    fleet.live(minutes(12)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("3"));
+    assert_eq!(hub.refused_ever(), ["stale"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn z23_after_a_new_enrolment_old_documents_are_refused_and_what_is_in_effect_stays() {
+    let fleet = Fleet::new().await;
+    let hub = fleet.hub.clone();
+    let first = fleet.signed(1, &cores(7));
+    fleet.offer(1, &first);
+    fleet.live(minutes(3)).await;
+    let second = fleet.signed(2, &cores(3));
+    fleet.offer(2, &second);
+    fleet.live(minutes(3)).await;
+    fleet.enrol_again().await;
+    // The hub begins with the old ones, which are in their window.
+    fleet.offer(1, &first);
+    fleet.edit("lxc/100", "cores", "1");
+    fleet.live(minutes(12)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("3"), "what was in effect holds");
+    assert_eq!(hub.refused_ever(), ["stale"]);
+    assert_eq!(hub.generation_told(), Some(Generation(2)), "and the hub is told so");
+    // What is in effect is known again; the next one goes on from there.
+    fleet.offer(2, &second);
+    fleet.live(minutes(3)).await;
+    fleet.push(3, &cores(4));
+    fleet.live(minutes(3)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("4"));
+    assert_eq!(hub.refused_ever(), ["stale"], "nothing else was refused");
 }
 
 #[tokio::test(start_paused = true)]

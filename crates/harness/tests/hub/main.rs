@@ -8,6 +8,7 @@ mod anchored;
 mod autonomy;
 mod away;
 mod create;
+mod heavy;
 mod hostile;
 mod support;
 mod unsigned;

@@ -1,6 +1,6 @@
 //! A hub in the same process that can be told to lie, and a life of the agent with the link beside the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use evenkeel_agent::ambient::Ambient;
 use evenkeel_agent::engine::{AnchorState, EngineEvent};
 use evenkeel_agent::hub_link::picture::HostPicture;
 use evenkeel_agent::hub_link::{
-    DeskNews, HubDesk, HubExchange, HubFailure, HubFuture, HubLink, HubOutcome, HubRequest,
-    LinkIdentity, LinkView,
+    DeskNews, DocumentReader, HubDesk, HubExchange, HubFailure, HubFuture, HubLink, HubOutcome,
+    HubRequest, LinkIdentity, LinkView,
 };
 use evenkeel_core::fleet::{
-    AnchorAnswer, DesiredStatement, DocumentFiles, DocumentFloor, EnvelopeVerdict, Generation,
-    HeadStatement, HostReport, HubId, PollAnswer, ReportAnswer, SealedText, WaitingEnvelope,
-    WireDocument,
+    AnchorAnswer, DesiredStatement, DocumentBase, DocumentFiles, DocumentFloor, EnvelopeVerdict,
+    Generation, HeadStatement, HostReport, HubId, ManifestHash, PollAnswer, ReportAnswer,
+    SealedText, SignedBase, WaitingEnvelope, WireDocument,
 };
 use evenkeel_core::id::GuestId;
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::{Namespace, Role, Window};
+use evenkeel_core::sign::{Role, Window};
 use evenkeel_harness::{Operator, Rig};
 use evenkeel_sim::{Event, Scenario, Simulator};
 use tokio::sync::mpsc;
@@ -40,6 +40,12 @@ pub(crate) fn anna() -> Operator {
 /// A document that wants so many cores of lxc/100.
 pub(crate) fn cores(count: u32) -> String {
     format!("[guest.100]\nkind = \"lxc\"\ncores = {count}\n")
+}
+
+/// What stands for a document of one file.
+pub(crate) fn manifest_of(text: &str) -> ManifestHash {
+    let files = DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap();
+    files.manifest().hash()
 }
 
 /// How a hub answers.
@@ -147,6 +153,19 @@ impl FakeHub {
         })
     }
 
+    /// The codes of all that was refused, as the hub was told, each once.
+    pub(crate) fn refused_ever(&self) -> Vec<String> {
+        self.with(|held| {
+            let refused = held.reports.iter().filter_map(|report| report.refused.as_ref());
+            let refused = refused.filter(|refused| refused.generation != Generation::NONE);
+            refused
+                .map(|refused| refused.code.clone())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect()
+        })
+    }
+
     pub(crate) fn generation_told(&self) -> Option<Generation> {
         self.with(|held| {
             held.reports.iter().rev().find_map(|report| Some(report.generation.as_ref()?.number))
@@ -234,8 +253,9 @@ impl FakeHub {
                 query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
             value.unwrap().parse().unwrap()
         };
-        let (generation, cursor, wait) =
-            (Generation(number("generation")), number("cursor"), number("wait"));
+        let generation = Generation(number("generation"));
+        let cursor = number("cursor");
+        let wait = number("wait");
         for _ in 0..wait {
             let verdicts = self.verdicts();
             let (wanted, envelopes) = self.with(|held| {
@@ -304,8 +324,10 @@ impl Fleet {
             Operator::new("vault", 2).signer(Role::Recovery),
             ada().signer(Role::Author),
         ]);
-        let (hub, view) = (FakeHub::default(), LinkView::default());
-        let (state, picture) = (tempfile::tempdir().unwrap(), Arc::new(HostPicture::default));
+        let hub = FakeHub::default();
+        let view = LinkView::default();
+        let state = tempfile::tempdir().unwrap();
+        let picture = Arc::new(HostPicture::default);
         let mut fleet = Self { rig, hub, state, view, picture, since: 0 };
         // A task older than anything that is raised, and two containers that run.
         let wanted = "guest.100 = { kind = \"lxc\", run = \"running\" }\nguest.102 = { kind = \"lxc\", run = \"running\" }";
@@ -341,22 +363,49 @@ impl Fleet {
     /// The same with an author's signature.
     pub(crate) fn signed(&self, generation: u64, text: &str) -> WireDocument {
         let window = Window::new(self.now(), self.now().plus(3_600)).unwrap();
-        Self::signed_within(window, generation, text)
+        Self::signed_over(self.base(), window, generation, text)
     }
 
-    /// The same with a window of its own.
-    pub(crate) fn signed_within(window: Window, generation: u64, text: &str) -> WireDocument {
+    /// The same with a base and a window of its own.
+    pub(crate) fn signed_over(
+        base: SignedBase,
+        window: Window,
+        generation: u64,
+        text: &str,
+    ) -> WireDocument {
         let document = Self::document(generation, text);
-        let files = DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap();
         let statement = DesiredStatement {
             hub_id: hub_id(),
             host: Rig::host(),
             generation: Generation(generation),
-            manifest: files.manifest().hash(),
+            manifest: manifest_of(text),
+            base,
             window,
         };
-        let sealed = ada().seal(Namespace::Desired, &statement.to_bytes().unwrap());
+        let sealed = ada().seal(statement.namespace(), &statement.to_bytes().unwrap());
         WireDocument { author: Some(SealedText::of(&sealed).unwrap()), ..document }
+    }
+
+    /// What is in effect by the host's journal, whatever enrolment it is of: what an author compares with.
+    pub(crate) fn base(&self) -> SignedBase {
+        let lines = evenkeel_harness::script::journal(&self.rig);
+        let floors = lines.iter().filter(|line| line["type"] == "hub" && line["key"] == "floor");
+        let mut taken = floors.filter_map(|line| {
+            let manifest = line["value"]["manifest"].as_str()?.parse().unwrap();
+            let generation = Generation(line["value"]["generation"].as_u64()?);
+            Some(DocumentBase { generation, manifest })
+        });
+        SignedBase::after(taken.next_back())
+    }
+
+    /// Root enrols the host once more, with the same hub.
+    pub(crate) async fn enrol_again(&self) {
+        let enrolled = self.rig.live(async |engine| {
+            let floor = engine.floor().await?.unwrap().enrolled_again(hub_id());
+            engine.keep_floor(&floor).await.unwrap();
+            Ok(())
+        });
+        Box::pin(enrolled).await.unwrap().unwrap();
     }
 
     pub(crate) fn push(&self, generation: u64, text: &str) {
@@ -404,7 +453,8 @@ impl Fleet {
             engine.set_anchor(AnchorState::Asking);
             let link = self.link(engine, requests).run();
             tokio::pin!(link);
-            let (end, mut due) = (Instant::now() + life, Instant::now());
+            let end = Instant::now() + life;
+            let mut due = Instant::now();
             let mut linked = true;
             loop {
                 let (request, event) = tokio::select! {
@@ -453,6 +503,7 @@ impl Fleet {
             journal: engine.journal().clone(),
             ambient: Arc::clone(&self.rig.ambient) as Arc<dyn Ambient>,
             desk,
+            reader: DocumentReader::beside(),
             picture: Arc::clone(&self.picture),
             view: self.view.clone(),
             anchor: bench.anchor,

@@ -36,6 +36,40 @@ async fn what_opens_a_guest_is_held_and_the_rest_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn z06_keys_that_nobody_thought_of_are_held_in_an_unsigned_document() {
+    let fleet = Fleet::unsigned().await;
+    let known = |key: &str| fleet.actual("lxc/100", key);
+    let unlisted = [
+        "cmode",
+        "nameserver",
+        "searchdomain",
+        "startup",
+        "tags",
+        "timezone",
+        "tty",
+        "features",
+        "hostname",
+        "net0",
+        "onboot",
+    ];
+    let before = unlisted.map(known);
+    offer(
+        &fleet,
+        1,
+        "[guest.100]\nkind = \"lxc\"\ncores = 3\nmemory = 768\ncmode = \"shell\"\nnameserver = [\"203.0.113.9\"]\n\
+         searchdomain = [\"evil.example\"]\nhostname = \"db\"\nonboot = true\nstartup = \"order=1\"\ntags = [\"test\"]\n\
+         timezone = \"host\"\ntty = 6\nfeatures = \"nesting=1\"\nnet0 = { name = \"eth0\", ip = \"10.9.9.5/24\", gw = \"10.9.9.9\" }\n\
+         [guest.101]\nkind = \"qemu\"\nserial0 = \"socket\"\nsmbios1 = \"serial=ZHM9bm9jbG91ZA==,base64=1\"\nname = \"db\"\n\
+         agent = \"enabled=1\"\nvga = \"serial0\"\nrng0 = \"source=/dev/urandom\"\nhotplug = \"cpu,memory\"\n",
+    );
+    fleet.live(minutes(5)).await;
+    assert_eq!(fleet.view.health().refused, None);
+    assert_eq!(fleet.writes(), ["PUT lxc/100 config"], "one write, of what is allowed");
+    assert_eq!((known("cores").as_deref(), known("memory").as_deref()), (Some("3"), Some("768")));
+    assert_eq!(unlisted.map(known), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hub_has_nothing_made_grown_or_cut_off() {
     let fleet = Fleet::unsigned().await;
     offer(

@@ -1,11 +1,13 @@
 //! `POST /v1/agent/enrol`: a host shows a token and signs who it is.
 
+use std::time::Instant;
+
 use evenkeel_core::fleet::{EnrolAnswer, EnrolRequest, EnrolStatement, PayloadHash};
 use evenkeel_core::sign::PublicKey;
 
 use super::kept_name;
 use crate::call::Call;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, json};
 use crate::secret_text::{SecretKind, SecretText};
 use crate::store::NewHost;
@@ -14,6 +16,11 @@ use crate::store::NewHost;
 pub(super) const ENROL_BODY_BYTES_MAX: usize = 16 * 1024;
 
 pub(super) async fn enrol(hub: Hub, call: Call) -> Answer {
+    // By address first: junk from one network keeps nobody else out.
+    let address = call.address.as_deref().unwrap_or("unknown");
+    hub.people().enrolments.take(address, Instant::now()).map_err(|_| {
+        Problem::new(ProblemCode::TooMany, "too many tries to enrol from this address")
+    })?;
     hub.gates().enter_stranger()?;
     let request: EnrolRequest = call.json()?;
     let token = SecretText::read(SecretKind::EnrolToken, &request.token);

@@ -12,7 +12,6 @@ use crate::routes::{Answer, Hub, json};
 /// `GET /v1/agent/documents/{generation}`.
 pub(super) async fn document(hub: Hub, call: Call) -> Answer {
     let host = call.host();
-    let _busy = hub.gates().enter(&host.id)?;
     let number = call.part("generation")?.parse::<i64>().ok().filter(|number| *number > 0);
     let number = number.ok_or_else(|| Problem::invalid("the generation is not a number"))?;
     let document = hub.store().document(&host.id, number).await?;
@@ -30,7 +29,6 @@ pub(super) async fn document(hub: Hub, call: Call) -> Answer {
 /// `GET /v1/agent/anchor`.
 pub(super) async fn anchor(hub: Hub, call: Call) -> Answer {
     let host = call.host();
-    let _busy = hub.gates().enter(&host.id)?;
     let head = hub.store().anchor(&host.id).await?;
     json(&AnchorAnswer { head: head.as_deref().map(kept_sealed).transpose()? })
 }

@@ -53,7 +53,8 @@ pub(crate) fn rows() -> Vec<RouteRow> {
             "waits for a newer generation or an envelope",
             poll::poll,
         )
-        .within(poll::POLL_TIME_MAX),
+        .within(poll::POLL_TIME_MAX)
+        .waits(),
         RouteRow::new(
             (Method::GET, "/v1/agent/documents/{generation}"),
             Access::Host,

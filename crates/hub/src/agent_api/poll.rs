@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::{HeaderValue, header};
 use evenkeel_core::fleet::{Generation, PollAnswer, WaitingEnvelope};
 
 use super::{kept_name, kept_sealed};
@@ -19,10 +20,12 @@ pub(super) const POLL_TIME_MAX: Duration = Duration::from_secs(75);
 
 /// `GET /v1/agent/poll?generation=G&cursor=C&wait=S`.
 pub(super) async fn poll(hub: Hub, call: Call) -> Answer {
-    let (generation, cursor) = (call.number("generation", 0)?, call.number("cursor", 0)?);
+    let generation = call.number("generation", 0)?;
+    let cursor = call.number("cursor", 0)?;
     let wait_s = call.number("wait", WAIT_MAX_S)?.min(WAIT_MAX_S);
     let mut host = call.host().clone();
-    let place = hub.gates().enter_poll(&host.id)?;
+    hub.gates().poll_rate.count(&host.id)?;
+    let place = hub.gates().polls.enter(&host.id);
     let _counted = HubMetrics::count(&hub.metrics().polls);
     let end = tokio::time::sleep(Duration::from_secs(u64::try_from(wait_s).unwrap_or(0)));
     tokio::pin!(end);
@@ -42,10 +45,17 @@ pub(super) async fn poll(hub: Hub, call: Call) -> Answer {
         tokio::select! {
             () = news.woken() => host = again(&hub, &call).await?,
             () = &mut end => return at_the_end(&host, generation),
-            () = place.replaced() => return no_content(),
+            () = place.replaced() => return hung_up(),
             () = hub.stopped() => return no_content(),
         }
     }
+}
+
+/// A newer poll came: nobody is behind this connection any more.
+fn hung_up() -> Answer {
+    let mut response = no_content()?;
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Ok(response)
 }
 
 /// Nothing came; a host that is ahead of its hub learns it here.

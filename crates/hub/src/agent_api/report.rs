@@ -16,7 +16,6 @@ use crate::store::{LinkRow, NUMBER_MAX, NewHead, NewReport, sealed_text};
 
 pub(super) async fn report(hub: Hub, call: Call) -> Answer {
     let host = call.host();
-    let _busy = hub.gates().enter(&host.id)?;
     let key = PublicKey::from_line(&host.key_line)
         .map_err(|_| Problem::new(ProblemCode::Internal, "the host's key cannot be read"))?;
     let statement = verified(&hub, host, &key, &call)?;

@@ -12,12 +12,12 @@ use super::{page, page_with, see};
 use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::people::SMALL_BODY_MAX;
-use crate::people::accounts::{add_account, read_key};
+use crate::people::accounts::{add_account, change_account, read_key, used_at};
 use crate::people::page::{after, one_more};
-use crate::people::wire::AccountRequest;
+use crate::people::wire::{AccountChangeRequest, AccountRequest};
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
-use crate::store::{ListedAccount, PersonRole};
+use crate::store::{HubTime, ListedAccount, ListedKey, PersonRole};
 
 /// Accounts of one page.
 const ACCOUNTS_PER_PAGE: usize = 100;
@@ -53,6 +53,30 @@ pub(super) fn rows() -> Vec<RouteRow> {
         )
         .form(),
         RouteRow::new(
+            (Method::POST, "/console/accounts/{name}/keys/remove"),
+            admin,
+            SMALL_BODY_MAX,
+            "takes a key from an account; the tokens it made end",
+            remove_key,
+        )
+        .form(),
+        RouteRow::new(
+            (Method::POST, "/console/accounts/{name}/change"),
+            admin,
+            SMALL_BODY_MAX,
+            "gives an account another role and scope, which hold at once",
+            change,
+        )
+        .form(),
+        RouteRow::new(
+            (Method::POST, "/console/accounts/{name}/logout"),
+            admin,
+            SMALL_BODY_MAX,
+            "ends all tokens of an account, with their sessions",
+            logout,
+        )
+        .form(),
+        RouteRow::new(
             (Method::POST, "/console/accounts/{name}/remove"),
             admin,
             SMALL_BODY_MAX,
@@ -69,8 +93,20 @@ struct AccountLine {
     path: String,
     role: &'static str,
     scope: String,
-    keys: Vec<String>,
+    keys: Vec<KeyLine>,
+    last_used: String,
     is_self: bool,
+}
+
+/// A key in the list.
+struct KeyLine {
+    fingerprint: String,
+    last_used: String,
+}
+
+/// When something was used last, for people.
+fn last_used(at: HubTime) -> String {
+    used_at(at).map_or_else(|| "never used".to_owned(), |at| format!("last used {at}"))
 }
 
 /// What the form for a new account holds.
@@ -113,13 +149,18 @@ async fn accounts_page(
     let next = rows.last().filter(|_| more);
     let next = next.map(|last| format!("{ACCOUNTS_PATH}?after={}", in_path(&last.account.name)));
     let me = &call.person().account.name;
-    let line = |ListedAccount { account, keys }: ListedAccount| AccountLine {
+    let key = |ListedKey { fingerprint, last_used_at }: ListedKey| KeyLine {
+        fingerprint,
+        last_used: last_used(last_used_at),
+    };
+    let line = |ListedAccount { account, keys, last_used_at }: ListedAccount| AccountLine {
         path: format!("{ACCOUNTS_PATH}/{}", in_path(&account.name)),
         role: account.role.as_str(),
         is_self: account.name == *me,
         scope: account.scope,
         name: account.name,
-        keys,
+        keys: keys.into_iter().map(key).collect(),
+        last_used: last_used(last_used_at),
     };
     let address = format!("{ACCOUNTS_PATH}?after={}", in_path(after));
     let role = |role: PersonRole| match role {
@@ -144,8 +185,10 @@ async fn accounts(hub: Hub, call: Call) -> Answer {
 async fn add(hub: Hub, call: Call) -> Answer {
     let fields = FormFields::read(&call.body)?;
     let field = |name| fields.text(name).trim().to_owned();
-    let (name, role) = (field("name"), field("role"));
-    let (scope, key) = (field("scope"), field("key"));
+    let name = field("name");
+    let role = field("role");
+    let scope = field("scope");
+    let key = field("key");
     let form = AccountForm { name, role, scope, key };
     let AccountForm { name, role, scope, key } = &form;
     let request = AccountRequest {
@@ -162,25 +205,47 @@ async fn add(hub: Hub, call: Call) -> Answer {
 
 async fn add_key(hub: Hub, call: Call) -> Answer {
     let fields = FormFields::read(&call.body)?;
-    let who = &call.person().account.name;
     let given = match read_key(fields.text("key")) {
         Ok(key) => {
-            let kept = hub.store().add_account_key(call.part("name")?, key, who).await;
-            kept.map_err(Problem::from)
+            let kept = hub.store().add_account_key(call.part("name")?, key, call.person().actor());
+            kept.await.map_err(Problem::from)
         }
         Err(problem) => Err(problem),
     };
-    match given {
-        Ok(()) => see(ACCOUNTS_PATH),
-        Err(problem) => refused(&hub, &call, AccountForm::empty(), problem).await,
-    }
+    done(&hub, &call, given).await
+}
+
+async fn remove_key(hub: Hub, call: Call) -> Answer {
+    let fields = FormFields::read(&call.body)?;
+    let name = call.part("name")?;
+    let who = call.person().actor();
+    let removed = hub.store().remove_account_key(name, fields.text("fingerprint"), who).await;
+    done(&hub, &call, removed.map_err(Problem::from)).await
+}
+
+async fn change(hub: Hub, call: Call) -> Answer {
+    let fields = FormFields::read(&call.body)?;
+    let field = |name| fields.text(name).trim().to_owned();
+    let request = AccountChangeRequest { role: field("role"), scope: field("scope") };
+    let changed = change_account(&hub, &call, request).await;
+    done(&hub, &call, changed).await
+}
+
+async fn logout(hub: Hub, call: Call) -> Answer {
+    let ended = hub.store().end_logins(call.part("name")?, call.person().actor()).await;
+    done(&hub, &call, ended.map(drop).map_err(Problem::from)).await
 }
 
 async fn remove(hub: Hub, call: Call) -> Answer {
-    let removed = hub.store().remove_account(call.part("name")?, &call.person().account.name).await;
-    match removed.map_err(Problem::from) {
+    let removed = hub.store().remove_account(call.part("name")?, call.person().actor()).await;
+    done(&hub, &call, removed.map_err(Problem::from)).await
+}
+
+/// The list as it is now, or the page again with why something was not taken.
+async fn done(hub: &Hub, call: &Call, outcome: Result<(), Problem>) -> Answer {
+    match outcome {
         Ok(()) => see(ACCOUNTS_PATH),
-        Err(problem) => refused(&hub, &call, AccountForm::empty(), problem).await,
+        Err(problem) => refused(hub, call, AccountForm::empty(), problem).await,
     }
 }
 

@@ -28,8 +28,8 @@ use crate::store::{EnvelopeRow, HubTime, PendingRow, PersonRole};
 const ITEMS_PER_PAGE: usize = 50;
 /// Envelopes shown on the page of all items.
 const ENVELOPES_SHOWN: i64 = 20;
-/// The beginning of a name that commands take: as the command line prints it.
-const NAME_SHORT: usize = 12;
+/// The beginning of a name that commands take: as the command line prints and demands it.
+const NAME_SHORT: usize = 16;
 /// A form grows by what has to be encoded: JSON quotes and line ends take three bytes each.
 const ENVELOPE_FORM_MAX: usize = 3 * ENVELOPE_BODY_MAX;
 
@@ -190,7 +190,8 @@ struct ApprovalsPage {
 }
 
 async fn approvals(hub: Hub, call: Call) -> Answer {
-    let (now, person) = (HubTime::now(), call.person());
+    let now = HubTime::now();
+    let person = call.person();
     let mut rows = pending_seen(&hub, person, after(&call), ITEMS_PER_PAGE).await?;
     let more = rows.len() > ITEMS_PER_PAGE;
     rows.truncate(ITEMS_PER_PAGE);

@@ -6,8 +6,11 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, header};
 use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::host::AnchorLine;
 use super::page;
@@ -15,6 +18,7 @@ use super::shell::{PagePlace, Shell};
 use super::words::{Moment, guest_path, host_path, in_path, spoken};
 use crate::access::{Access, Person, Scope};
 use crate::call::Call;
+use crate::caller_gate::CallerPlace;
 use crate::people::audit::is_seen;
 use crate::people::guests::told;
 use crate::problem::{Problem, ProblemCode};
@@ -27,6 +31,8 @@ use crate::store::{
 const LINES_PER_PAGE: usize = 100;
 /// Lines of one file.
 const LINES_PER_FILE: usize = 10_000;
+/// Lines that an export holds at a time: of three sources, each line up to 16 KiB.
+const LINES_PER_CHUNK: usize = 100;
 /// How many lines are read to fill one page of somebody who sees few of them.
 const LINES_READ_MAX: usize = 20_000;
 /// Rolled back journals that are listed.
@@ -100,15 +106,16 @@ impl AuditAsk {
         Ok(Self { filter, source, cursor })
     }
 
-    /// Lines that a person sees, newest first, and where to go on if there may be more.
+    /// Lines that a person sees, newest first, and whether there may be more behind its cursor.
     async fn lines(
-        mut self,
+        &mut self,
         hub: &Hub,
         person: &Person,
         limit: usize,
-    ) -> Result<(Vec<TimelineRow>, Option<TimelineCursor>), Problem> {
-        let (mut found, mut read) = (Vec::new(), 0);
-        let batch = i64::try_from(limit.min(500)).unwrap_or(500);
+    ) -> Result<(Vec<TimelineRow>, bool), Problem> {
+        let mut found = Vec::new();
+        let mut read = 0;
+        let batch = i64::try_from(limit).unwrap_or(500);
         loop {
             let mut sources = Vec::new();
             for source in SOURCES {
@@ -119,7 +126,7 @@ impl AuditAsk {
             }
             let rows: usize = sources.iter().map(VecDeque::len).sum();
             let is_last = i64::try_from(rows).unwrap_or(i64::MAX) < batch;
-            let rows = newest_first(sources, usize::try_from(batch).unwrap_or(500));
+            let rows = newest_first(sources, limit);
             read += rows.len();
             for row in rows {
                 self.cursor.pass(&row);
@@ -127,14 +134,14 @@ impl AuditAsk {
                     found.push(row);
                 }
                 if found.len() == limit {
-                    return Ok((found, Some(self.cursor)));
+                    return Ok((found, true));
                 }
             }
             if is_last {
-                return Ok((found, None));
+                return Ok((found, false));
             }
             if read > LINES_READ_MAX {
-                return Ok((found, Some(self.cursor)));
+                return Ok((found, true));
             }
         }
     }
@@ -254,10 +261,13 @@ struct AuditPage {
 }
 
 async fn audit(hub: Hub, call: Call) -> Answer {
-    let (ask, now, person) = (AuditAsk::read(&call)?, HubTime::now(), call.person());
+    let mut ask = AuditAsk::read(&call)?;
+    let now = HubTime::now();
+    let person = call.person();
     let chosen = ask.source;
     let host = ask.filter.host.clone();
-    let (lines, next) = ask.lines(&hub, person, LINES_PER_PAGE).await?;
+    let (lines, more) = ask.lines(&hub, person, LINES_PER_PAGE).await?;
+    let next = more.then_some(ask.cursor);
     let anchors = if host.is_empty() {
         hub.store().anchors_rolled_back(ANCHORS_SHOWN).await?
     } else {
@@ -314,34 +324,76 @@ struct ExportedLine<'a> {
     detail: Value,
 }
 
-async fn export(hub: Hub, call: Call) -> Answer {
-    let (lines, next) = AuditAsk::read(&call)?.lines(&hub, call.person(), LINES_PER_FILE).await?;
-    let mut text = String::new();
-    for row in &lines {
-        let line = ExportedLine {
-            at: row.at.to_text(),
-            source: source_word(row.source),
-            serial: row.serial,
-            who: &row.who,
-            act: &row.act,
-            subject: &row.subject,
-            detail: match row.source {
-                TimelineSource::People => Value::String(row.detail.clone()),
-                TimelineSource::Ops | TimelineSource::Decisions => told(&row.detail),
-            },
+/// An export as it goes on. It holds a few lines at a time, whatever it comes to, and a place among its caller's exports.
+struct AuditExport {
+    hub: Hub,
+    call: Call,
+    ask: AuditAsk,
+    written: usize,
+    is_over: bool,
+    _places: (OwnedSemaphorePermit, CallerPlace),
+}
+
+impl AuditExport {
+    /// The next lines; none at the end. An export that fails half way breaks off, so that no browser takes it for whole.
+    async fn next(&mut self) -> Option<Result<Bytes, Problem>> {
+        if self.is_over {
+            return None;
+        }
+        let person = self.call.person();
+        let (lines, more) = match self.ask.lines(&self.hub, person, LINES_PER_CHUNK).await {
+            Ok(read) => read,
+            Err(problem) => return Some(Err(problem)),
         };
-        let line = serde_json::to_string(&line)
-            .map_err(|_| Problem::new(ProblemCode::Internal, "a line cannot be written"))?;
-        text.push_str(&line);
-        text.push('\n');
+        let mut text = String::new();
+        for row in &lines {
+            text.push_str(&exported(row));
+        }
+        self.written += lines.len();
+        self.is_over = !more || self.written >= LINES_PER_FILE;
+        if self.is_over && more {
+            // A file that was cut must not look whole.
+            text.push_str(
+                "{\"cut\":\"older lines are left out; filter, or ask the interface for pages\"}\n",
+            );
+        }
+        Some(Ok(Bytes::from(text)))
     }
-    if next.is_some() {
-        // A file that was cut must not look whole.
-        text.push_str(
-            "{\"cut\":\"older lines are left out; filter, or ask the interface for pages\"}\n",
-        );
-    }
-    let mut response = Response::new(Body::from(text));
+}
+
+fn exported(row: &TimelineRow) -> String {
+    let line = ExportedLine {
+        at: row.at.to_text(),
+        source: source_word(row.source),
+        serial: row.serial,
+        who: &row.who,
+        act: &row.act,
+        subject: &row.subject,
+        detail: match row.source {
+            TimelineSource::People => Value::String(row.detail.clone()),
+            TimelineSource::Ops | TimelineSource::Decisions => told(&row.detail),
+        },
+    };
+    let text = serde_json::to_string(&line).expect("texts and values are JSON");
+    format!("{text}\n")
+}
+
+async fn export(hub: Hub, call: Call) -> Answer {
+    let own_place = hub.gates().exports.enter(&call.person().account.name)?;
+    let place = hub.people().exports.clone().try_acquire_owned().map_err(|_| {
+        Problem::new(ProblemCode::TooMany, "too many exports are being written at this moment")
+            .hint("try again in a minute")
+    })?;
+    let ask = AuditAsk::read(&call)?;
+    let export =
+        AuditExport { hub, call, ask, written: 0, is_over: false, _places: (place, own_place) };
+    let chunks = stream::unfold(export, |mut export| async move {
+        let chunk = export.next().await?;
+        // After a mistake there is nothing more to say.
+        export.is_over |= chunk.is_err();
+        Some((chunk.map_err(|problem| std::io::Error::other(problem.detail)), export))
+    });
+    let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/jsonl"));
     let name = HeaderValue::from_static("attachment; filename=\"evenkeel-audit.jsonl\"");

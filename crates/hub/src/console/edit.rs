@@ -83,7 +83,9 @@ pub(super) struct CheckView {
 
 impl CheckView {
     fn nothing(next_generation: i64) -> Self {
-        let (problem, difference, guests) = (None, Vec::new(), String::new());
+        let problem = None;
+        let difference = Vec::new();
+        let guests = String::new();
         Self { problem, difference, guests, next_generation, is_checked: false }
     }
 }
@@ -256,7 +258,8 @@ async fn send(hub: Hub, call: Call) -> Answer {
     let form = EditForm::read(&call)?;
     let kept_as = FormFields::read(&call.body)?.text("as").to_owned();
     let host = fleet_host(&hub, call.part("host")?).await?;
-    let (files, message) = (form.files.clone(), form.message.clone());
+    let files = form.files.clone();
+    let message = form.message.clone();
     let path = super::words::host_path(&host.row.id);
     let person = call.person();
     let sent = match kept_as.as_str() {

@@ -2,11 +2,12 @@
 //! posts it and takes it out of the address. The first admin comes the same way.
 
 use askama::Template;
-use axum::http::Method;
+use axum::http::{Method, header};
 
 use super::{assets, page, see};
 use crate::access::{Access, Scope};
 use crate::call::Call;
+use crate::people::browser_mark::marked;
 use crate::people::login::ended;
 use crate::people::{SMALL_BODY_MAX, session};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
@@ -45,6 +46,8 @@ pub(super) fn rows() -> Vec<RouteRow> {
 #[template(path = "enter.html")]
 struct EnterPage {
     version: &'static str,
+    /// The word of this browser, for the command that makes the link.
+    word: String,
     /// Who is logged in already. A link is taken all the same: it may be for another account.
     account: Option<String>,
 }
@@ -58,10 +61,15 @@ struct FirstAdminPage {
 
 async fn enter(hub: Hub, call: Call) -> Answer {
     let account = match session::from_cookie(hub.public_url(), &call.headers) {
-        Some(cookie) => hub.store().account_by_session(&cookie.hash()).await?,
+        Some(cookie) => hub.store().login_by_session(&cookie.hash()).await?,
         None => None,
     };
-    page(&EnterPage { version: assets::version(), account: account.map(|account| account.name) })
+    let account = account.map(|login| login.account.name);
+    let (word, mark) = marked(hub.public_url(), &call.headers);
+    let enter = EnterPage { version: assets::version(), word: word.to_string(), account };
+    let mut response = page(&enter)?;
+    response.headers_mut().insert(header::SET_COOKIE, mark);
+    Ok(response)
 }
 
 async fn first_admin(hub: Hub, _: Call) -> Answer {

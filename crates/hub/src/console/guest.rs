@@ -78,7 +78,8 @@ struct GuestPage {
 
 async fn guest(hub: Hub, call: Call) -> Answer {
     let fleet_host = fleet_host(&hub, call.part("host")?).await?;
-    let (now, host) = (HubTime::now(), fleet_host.row.id.clone());
+    let now = HubTime::now();
+    let host = fleet_host.row.id.clone();
     let guest = format!("{}/{}", call.part("kind")?, call.part("vmid")?);
     let row = hub.store().guest(&host, &guest).await?;
     let row = row.ok_or_else(|| Problem::not_found(&format!("guest {guest}")))?;
@@ -86,8 +87,8 @@ async fn guest(hub: Hub, call: Call) -> Answer {
     let origins = declared_at(&hub, &fleet_host, &guest).await?;
     let keys = key_lines(&report, &origins);
     let history = |kind| hub.store().history_of_guest(kind, (&host, &guest), HISTORY_SHOWN);
-    let (ops, decisions) =
-        (history(HistoryKind::Ops).await?, history(HistoryKind::Decisions).await?);
+    let ops = history(HistoryKind::Ops).await?;
+    let decisions = history(HistoryKind::Decisions).await?;
     let items = hub.store().pending_of(&host).await?;
     let items = items.iter().map(|item| ItemCard::new(item, now));
     let head = HostHead::new(&fleet_host, "guest", now);

@@ -159,7 +159,8 @@ struct HostPage {
 
 async fn host(hub: Hub, call: Call) -> Answer {
     let fleet_host = fleet_host(&hub, call.part("host")?).await?;
-    let (now, row) = (HubTime::now(), fleet_host.row.clone());
+    let now = HubTime::now();
+    let row = fleet_host.row.clone();
     let head = HostHead::new(&fleet_host, "overview", now);
     let state = hub.store().host_state(&row.id).await?;
     let generation: serde_json::Value = told(&state.generation);

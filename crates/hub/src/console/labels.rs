@@ -49,7 +49,8 @@ fn read_labels(text: &str) -> Result<BTreeMap<String, String>, Problem> {
             Problem::invalid(format!("`{pair}` is no label"))
                 .hint("write labels as site=berlin, rack=a1")
         })?;
-        let (name, value) = (name.trim().to_owned(), value.trim().to_owned());
+        let name = name.trim().to_owned();
+        let value = value.trim().to_owned();
         if labels.insert(name.clone(), value).is_some() {
             return Err(Problem::invalid(format!("the label `{name}` stands twice")));
         }

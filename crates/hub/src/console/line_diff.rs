@@ -143,7 +143,8 @@ fn compare(before: &[WireFile], after: &[WireFile], only: Option<&str>) -> LineD
     let names: BTreeSet<&str> = before.iter().chain(after).map(|file| &*file.name).collect();
     let mut files = Vec::new();
     for name in names.into_iter().filter(|name| only.is_none_or(|only| only == *name)) {
-        let (old, new) = (text_in(before, name), text_in(after, name));
+        let old = text_in(before, name);
+        let new = text_in(after, name);
         if old != new {
             files.push(file_diff(name, old, new, &mut budget));
         }
@@ -166,7 +167,8 @@ fn file_diff(
     new: Option<&str>,
     budget: &mut ShownBudget,
 ) -> FileDiff {
-    let (old_lines, new_lines) = (lines_of(old), lines_of(new));
+    let old_lines = lines_of(old);
+    let new_lines = lines_of(new);
     let mut config = TextDiff::configure();
     if old_lines.len() + new_lines.len() > EXACT_LINES_MAX {
         config.deadline(budget.deadline);
@@ -344,7 +346,8 @@ mod tests {
             let line = |line: usize| format!("{}\n", (line * 7919 + seed) % 100_003);
             (0..120_000).map(line).collect::<Vec<_>>().concat()
         };
-        let (old, new) = (file("a.toml", &text(1)), file("a.toml", &text(50_000)));
+        let old = file("a.toml", &text(1));
+        let new = file("a.toml", &text(50_000));
         // Without the deadline this would go on for minutes.
         let diff = compare(&[old], &[new], None);
         let shown: usize = diff.files[0].hunks.iter().map(|hunk| hunk.lines.len()).sum();

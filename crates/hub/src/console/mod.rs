@@ -7,7 +7,7 @@
 //!
 //! Pages are rendered here and can be read without script; script makes them live. Every text is escaped by the templates,
 //! whoever wrote it: hosts and guests are strangers. Nothing here verifies anything or ever sees a private key: what a page
-//! shows of an item is what a host said, and only `evenkeel sign` on the operator's own machine can hold it against a pin.
+//! shows of an item is what a host said, and only `evenkeel approve` on the operator's own machine can hold it against a pin.
 
 mod accounts;
 mod approvals;
@@ -16,6 +16,7 @@ mod audit;
 mod documents;
 mod drafts;
 mod edit;
+mod enrol_tokens;
 mod entry;
 mod fleet;
 mod form;
@@ -58,6 +59,7 @@ pub(crate) fn rows() -> Vec<RouteRow> {
         approvals::rows(),
         audit::rows(),
         labels::rows(),
+        enrol_tokens::rows(),
         accounts::rows(),
     ]
     .concat()

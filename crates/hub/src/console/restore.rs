@@ -118,7 +118,8 @@ async fn restore(hub: Hub, call: Call) -> Answer {
         "" => format!("back to generation {generation}"),
         text => text.to_owned(),
     };
-    let (person, path) = (call.person(), super::words::host_path(&host.row.id));
+    let person = call.person();
+    let path = super::words::host_path(&host.row.id);
     match form.text("as") {
         "draft" => {
             let request = FilesRequest { files, message };

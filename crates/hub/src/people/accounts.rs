@@ -6,12 +6,16 @@ use schemars::SchemaGenerator;
 
 use super::SMALL_BODY_MAX;
 use super::page::{PAGE_QUERY, after, limit, one_more, page};
-use super::wire::{AccountBody, AccountKeyRequest, AccountRequest, PageBody};
+use super::wire::{
+    AccountBody, AccountChangeRequest, AccountKeyBody, AccountKeyRequest, AccountRequest, PageBody,
+};
 use crate::access::{Access, Person, Scope};
 use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
-use crate::store::{Account, AccountKey, ListedAccount, NewAccount, PersonRole};
+use crate::store::{
+    Account, AccountKey, HubTime, ListedAccount, ListedKey, NewAccount, PersonRole,
+};
 
 pub(super) fn rows() -> Vec<RouteRow> {
     // Whoever may make accounts may give any scope, so it takes one that is not bounded itself.
@@ -29,6 +33,14 @@ pub(super) fn rows() -> Vec<RouteRow> {
         )
         .takes(SchemaGenerator::subschema_for::<AccountRequest>),
         RouteRow::new(
+            (Method::PUT, "/v1/accounts/{name}"),
+            admin,
+            SMALL_BODY_MAX,
+            "gives an account another role and scope, which hold at once",
+            change,
+        )
+        .takes(SchemaGenerator::subschema_for::<AccountChangeRequest>),
+        RouteRow::new(
             (Method::DELETE, "/v1/accounts/{name}"),
             admin,
             NO_BODY,
@@ -43,6 +55,13 @@ pub(super) fn rows() -> Vec<RouteRow> {
             add_key,
         )
         .takes(SchemaGenerator::subschema_for::<AccountKeyRequest>),
+        RouteRow::new(
+            (Method::DELETE, "/v1/accounts/{name}/keys/{fingerprint}"),
+            admin,
+            NO_BODY,
+            "takes a key from an account; the tokens it made end",
+            remove_key,
+        ),
     ]
 }
 
@@ -64,13 +83,23 @@ pub(crate) fn read_key(line: &str) -> Result<AccountKey, Problem> {
 async fn list(hub: Hub, call: Call) -> Answer {
     let limit = limit(&call)?;
     let rows = hub.store().accounts_after(after(&call), one_more(limit)).await?;
-    let body = |ListedAccount { account, keys }: ListedAccount| AccountBody {
+    let key = |ListedKey { fingerprint, last_used_at }: ListedKey| AccountKeyBody {
+        fingerprint,
+        last_used_at: used_at(last_used_at),
+    };
+    let body = |ListedAccount { account, keys, last_used_at }: ListedAccount| AccountBody {
         name: account.name,
         role: account.role.as_str().to_owned(),
         scope: account.scope,
-        keys,
+        keys: keys.into_iter().map(key).collect(),
+        last_used_at: used_at(last_used_at),
     };
     json(&page(rows, limit, |row| row.account.name.clone(), body))
+}
+
+/// When something was used last; none for never.
+pub(crate) fn used_at(at: HubTime) -> Option<String> {
+    (at.0 > 0).then(|| at.to_text())
 }
 
 async fn add(hub: Hub, call: Call) -> Answer {
@@ -85,8 +114,7 @@ pub(crate) async fn add_account(
     request: AccountRequest,
 ) -> Result<(), Problem> {
     let AccountRequest { name, role, scope, key } = request;
-    let role = PersonRole::named(&role)
-        .ok_or_else(|| Problem::invalid("a role is viewer, editor or admin"))?;
+    let role = read_role(&role)?;
     let key = read_key(&key)?;
     let account = Account::new(&name, role, &scope)?;
     let made_by = person.account.name.clone();
@@ -94,15 +122,41 @@ pub(crate) async fn add_account(
     Ok(())
 }
 
+fn read_role(text: &str) -> Result<PersonRole, Problem> {
+    PersonRole::named(text).ok_or_else(|| Problem::invalid("a role is viewer, editor or admin"))
+}
+
+async fn change(hub: Hub, call: Call) -> Answer {
+    change_account(&hub, &call, call.json()?).await?;
+    no_content()
+}
+
+/// Gives the account in the path another role and scope.
+pub(crate) async fn change_account(
+    hub: &Hub,
+    call: &Call,
+    request: AccountChangeRequest,
+) -> Result<(), Problem> {
+    let AccountChangeRequest { role, scope } = request;
+    let account = Account::new(call.part("name")?, read_role(&role)?, &scope)?;
+    Ok(hub.store().change_account(account, call.person().actor()).await?)
+}
+
 async fn remove(hub: Hub, call: Call) -> Answer {
-    hub.store().remove_account(call.part("name")?, &call.person().account.name).await?;
+    hub.store().remove_account(call.part("name")?, call.person().actor()).await?;
+    no_content()
+}
+
+async fn remove_key(hub: Hub, call: Call) -> Answer {
+    let name = call.part("name")?;
+    let fingerprint = call.part("fingerprint")?;
+    hub.store().remove_account_key(name, fingerprint, call.person().actor()).await?;
     no_content()
 }
 
 async fn add_key(hub: Hub, call: Call) -> Answer {
     let AccountKeyRequest { key } = call.json()?;
     let key = read_key(&key)?;
-    let who = &call.person().account.name;
-    hub.store().add_account_key(call.part("name")?, key, who).await?;
+    hub.store().add_account_key(call.part("name")?, key, call.person().actor()).await?;
     no_content()
 }

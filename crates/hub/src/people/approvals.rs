@@ -89,19 +89,25 @@ pub(crate) async fn pending_seen(
     limit: usize,
 ) -> Result<Vec<PendingRow>, Problem> {
     let (host, id) = after.split_once('/').unwrap_or_default();
-    let (mut from, mut seen) = ((host.to_owned(), id.to_owned()), Vec::new());
-    // Items of hosts outside of the scope are passed over, a page at a time.
-    loop {
-        let rows = hub.store().pending_after((&from.0, &from.1), one_more(limit)).await?;
-        let is_last = rows.len() <= limit;
-        if let Some(last) = rows.last() {
-            from = (last.host.clone(), last.id.clone());
-        }
-        seen.extend(rows.into_iter().filter(|row| person.sees(&row.host)));
-        if is_last || seen.len() > limit {
-            return Ok(seen);
+    let fleet = hub.people().fleet.seen_by(hub, person).await?;
+    let mut hosts: Vec<&str> = fleet
+        .hosts
+        .iter()
+        .filter(|known| known.pending > 0 && known.row.id.as_str() >= host)
+        .map(|known| known.row.id.as_str())
+        .collect();
+    hosts.sort_unstable();
+    // Host by host, each by its index: however many items wait on hosts that the person does not see.
+    let mut seen = Vec::new();
+    for name in hosts {
+        let after = if name == host { id } else { "" };
+        let wanted = i64::try_from(limit + 1 - seen.len()).unwrap_or(i64::MAX);
+        seen.extend(hub.store().pending_after((name, after), wanted).await?);
+        if seen.len() > limit {
+            break;
         }
     }
+    Ok(seen)
 }
 
 async fn pending_of(hub: Hub, call: Call) -> Answer {
@@ -192,10 +198,12 @@ impl SignedAct {
         let statement = AnyStatement::parse(payload)?;
         let (kind, item) = match &statement {
             AnyStatement::Op(statement) => (EnvelopeKind::Approval, statement.item.to_string()),
+            AnyStatement::Deny(denial) => (EnvelopeKind::Denial, denial.item.to_string()),
             AnyStatement::Rotation(_) => (EnvelopeKind::Rotation, String::new()),
             AnyStatement::Acknowledge(_) => (EnvelopeKind::Acknowledgement, String::new()),
         };
-        let (host, expires_at) = (statement.host().clone(), statement.window().expires_at());
+        let host = statement.host().clone();
+        let expires_at = statement.window().expires_at();
         Ok((Self { kind, host, item, expires_at }, statement.namespace()))
     }
 }

@@ -31,8 +31,11 @@ pub(super) fn rows() -> Vec<RouteRow> {
 }
 
 async fn list(hub: Hub, call: Call) -> Answer {
-    let (limit, person) = (limit(&call)?, call.person());
-    let (mut from, mut seen, mut read) = (before(&call)?, Vec::new(), 0);
+    let limit = limit(&call)?;
+    let person = call.person();
+    let mut from = before(&call)?;
+    let mut seen = Vec::new();
+    let mut read = 0;
     let more = loop {
         let rows = hub.store().audit_page(None, from, one_more(limit)).await?;
         let is_last = rows.len() <= limit;

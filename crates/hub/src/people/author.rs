@@ -6,7 +6,7 @@
 use evenkeel_core::fleet::{AUTHOR_WINDOW_MAX_S, DesiredStatement, Manifest};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::{Namespace, PublicKey};
+use evenkeel_core::sign::PublicKey;
 
 use super::wire::SealedBody;
 use crate::problem::{Problem, ProblemCode};
@@ -16,6 +16,8 @@ use crate::store::{HostRow, HubTime};
 pub(super) struct AuthorSignature {
     /// The fingerprint of the key.
     pub(super) key: String,
+    /// The number it was signed under: the next one, or above it where the author signed the next one before.
+    pub(super) generation: i64,
     /// As it is kept.
     pub(super) sealed: String,
 }
@@ -30,14 +32,15 @@ pub(super) fn judge(
 ) -> Result<AuthorSignature, Problem> {
     let sealed = sealed.sealed();
     let envelope = sealed.envelope().map_err(|refusal| refused(&refusal))?;
-    let statement =
-        DesiredStatement::parse(envelope.payload()).map_err(|refusal| refused(&refusal))?;
+    let namespace = DesiredStatement::claimed_namespace(&envelope);
+    let statement = DesiredStatement::parse(envelope.payload(), namespace);
+    let statement = statement.map_err(|refusal| refused(&refusal))?;
     let mut keys = Vec::new();
     for signature in envelope.signatures() {
         let key =
             PublicKey::from_blob(signature.key_blob()).map_err(|refusal| refused(&refusal))?;
         signature
-            .verify(&key, Namespace::Desired, envelope.payload())
+            .verify(&key, namespace, envelope.payload())
             .map_err(|refusal| refused(&refusal))?;
         keys.push(key.fingerprint().to_string());
     }
@@ -56,17 +59,15 @@ pub(super) fn judge(
     if statement.manifest != manifest.hash() {
         return Err(other("document"));
     }
-    if i64::try_from(statement.generation.0) != Ok(next) {
-        let detail = format!(
-            "the author signed generation {}; the next one is {next}",
-            statement.generation
-        );
+    let generation = i64::try_from(statement.generation.0).unwrap_or(i64::MAX);
+    if generation < next {
+        let detail = format!("the author signed generation {generation}; the next one is {next}");
         return Err(Problem::new(ProblemCode::Stale, detail).hint("sign it again"));
     }
     let now = UnixSeconds((HubTime::now().0 / 1000).unsigned_abs());
     statement.window.judge(now, AUTHOR_WINDOW_MAX_S).map_err(|refusal| refused(&refusal))?;
     let text = String::from_utf8(sealed.to_bytes()).expect("JSON is text");
-    Ok(AuthorSignature { key: keys.join(" "), sealed: text })
+    Ok(AuthorSignature { key: keys.join(" "), generation, sealed: text })
 }
 
 fn refused(refusal: &Refusal) -> Problem {

@@ -1,13 +1,16 @@
 //! A document as the hub judges it: read by the same reader as on the host, and compared with the newest one.
 //!
-//! Reading thousands of guests takes a while, so it is done beside the tasks that answer others.
+//! Reading thousands of guests takes a while, and a hostile document longer, so it is done beside the tasks that answer others,
+//! few at a time and within a time.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use evenkeel_core::desired::{DeclaredBy, DeclaredSet, difference, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use evenkeel_core::fleet::{DocumentFiles, LoadedDocument, ReportedOrigin, WireFile, told_origins};
 use evenkeel_core::id::GuestId;
+use tokio::sync::Semaphore;
 
 use super::wire::{DifferenceBody, FileBody};
 use crate::problem::{Problem, ProblemCode};
@@ -78,11 +81,36 @@ pub(crate) async fn origins_of(
     .await
 }
 
+/// How many documents are read at once: one, so that the other core answers everybody else.
+const READINGS_AT_ONCE: usize = 1;
+
+/// How long a document waits for its turn to be read.
+const READING_WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// How long reading one may take: ten times what the largest honest one takes on a slow machine.
+const READING_MAX: Duration = Duration::from_secs(30);
+
+/// Readings of this process. What took too long keeps its place until it ends.
+static READINGS: Semaphore = Semaphore::const_new(READINGS_AT_ONCE);
+
 /// Does what takes a while beside the tasks that answer others.
 pub(crate) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let place = tokio::time::timeout(READING_WAIT_MAX, READINGS.acquire()).await;
+    let Ok(Ok(place)) = place else {
+        let detail = "the hub is reading other documents";
+        return Err(Problem::new(ProblemCode::TooMany, detail).hint("try again in a minute"));
+    };
+    let reading = tokio::task::spawn_blocking(move || {
+        let done = work();
+        drop(place);
+        done
+    });
+    let done = tokio::time::timeout(READING_MAX, reading).await.map_err(|_| {
+        let detail = format!("reading the document takes longer than {} s", READING_MAX.as_secs());
+        Problem::invalid(detail).hint("correct its mistakes, or split it")
+    })?;
     done.map_err(|_| Problem::new(ProblemCode::Internal, "reading the document failed"))
 }
 
@@ -148,6 +176,25 @@ mod tests {
         let text = "[guest.101]\nkind = \"lxc\"\nenv = [\"TOKEN=marked\"]\ncoress = 2\n";
         let problem = check(file(text), None).await.err().unwrap();
         assert!(!format!("{problem:?}").contains("marked"), "{problem:?}");
+    }
+
+    /// A test's runtime has one thread: that is the hub which answers others.
+    #[tokio::test]
+    async fn z11_a_hostile_document_keeps_nobody_else_waiting_and_is_told_in_a_hundred_mistakes() {
+        let unknown: Vec<String> = (0..58_000).map(|n| format!("u{n} = 1\n")).collect();
+        let text = format!("[guest.101]\nkind = \"lxc\"\n{}", unknown.concat());
+        let files = (1..=4).map(|n| FileBody { name: format!("{n}.toml"), text: text.clone() });
+        let hostile = tokio::spawn(check(files.collect(), None));
+        let mut longest = Duration::ZERO;
+        while !hostile.is_finished() {
+            let asked = std::time::Instant::now();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            longest = longest.max(asked.elapsed());
+        }
+        assert!(longest < Duration::from_secs(1), "somebody else waited {longest:?}");
+        let problem = hostile.await.unwrap().err().unwrap();
+        assert!(problem.detail.contains("mistakes"), "{problem:?}");
+        assert!(problem.diagnostics.len() <= MISTAKES_LISTED_MAX, "{}", problem.diagnostics.len());
     }
 
     #[tokio::test]

@@ -155,7 +155,7 @@ pub(crate) async fn push_document(
         host: host.id.clone(),
         files: checked.texts(),
         manifest: manifest.as_bytes().to_vec(),
-        generation: author.is_some().then_some(next),
+        generation: author.as_ref().map(|author| author.generation),
         author_key: author.as_ref().map(|author| author.key.clone()).unwrap_or_default(),
         author: author.map(|author| author.sealed),
         seen,

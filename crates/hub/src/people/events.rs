@@ -20,6 +20,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::access::{Access, Person, Scope, still_there};
 use crate::call::Call;
+use crate::caller_gate::CallerPlace;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
 use crate::store::{NumberedChange, PersonRole, StoreChange, Subscription};
@@ -40,11 +41,13 @@ pub(super) fn rows() -> Vec<RouteRow> {
             "what changed, as server-sent events: resync, host, pending, document, audit",
             events,
         )
-        .asks(&["after"]),
+        .asks(&["after"])
+        .waits(),
     ]
 }
 
 async fn events(hub: Hub, call: Call) -> Answer {
+    let own_place = hub.gates().streams.enter(&call.person().account.name)?;
     let place = hub.people().streams.clone().try_acquire_owned().map_err(|_| {
         Problem::new(ProblemCode::TooMany, "too many people watch at this moment")
             .hint("ask for what you want to see from time to time")
@@ -62,7 +65,7 @@ async fn events(hub: Hub, call: Call) -> Answer {
         person,
         keep_alive,
         hub,
-        _place: place,
+        _places: (place, own_place),
         newest,
         begins: Some(missed.unwrap_or_else(resync)),
     };
@@ -87,7 +90,7 @@ struct Watcher {
     newest: u64,
     /// What it begins with, until it was told.
     begins: Option<String>,
-    _place: OwnedSemaphorePermit,
+    _places: (OwnedSemaphorePermit, CallerPlace),
 }
 
 impl Watcher {
@@ -101,13 +104,19 @@ impl Watcher {
                 // Dropping any of these loses nothing: a change that was not received stays in its channel.
                 change = self.changes.recv() => change,
                 _ = self.keep_alive.tick() => {
-                    self.person = still_there(&self.hub, &self.person).await.ok()??;
+                    if !self.is_still_there().await {
+                        return None;
+                    }
                     return Some(format!(": still here\n{}", self.mark()));
                 }
                 () = self.hub.stopped() => return None,
             };
             match change {
                 Ok(change) => {
+                    // Whatever ends a login or changes a role is in the audit.
+                    if change.change == StoreChange::Audit && !self.is_still_there().await {
+                        return None;
+                    }
                     if let Some(text) = self.gathered(change).await {
                         return Some(text);
                     }
@@ -135,6 +144,17 @@ impl Watcher {
         }
         let text = texts(&self.person, changes);
         (!text.is_empty()).then(|| text + &self.mark())
+    }
+
+    /// Whether the person may still come in, with the role and scope of now.
+    async fn is_still_there(&mut self) -> bool {
+        match still_there(&self.hub, &self.person).await {
+            Ok(Some(person)) => {
+                self.person = person;
+                true
+            }
+            Ok(None) | Err(_) => false,
+        }
     }
 
     /// It fell behind: what is told next follows from here.
@@ -189,7 +209,8 @@ mod tests {
     fn nobody_hears_of_a_host_outside_of_their_scope() {
         let account =
             Account { name: "eve".into(), role: PersonRole::Viewer, scope: "eu-*".into() };
-        let person = Person { account, came_with: CameWith::ApiToken(SecretHash::of("x")) };
+        let came_with = CameWith::ApiToken(SecretHash::of("x"));
+        let person = Person { account, account_uid: "1".into(), came_with };
         for change in [
             StoreChange::Host,
             StoreChange::Report,

@@ -140,7 +140,8 @@ impl CountedFleet {
 
     /// Puts a host in, in place of what was known of it.
     pub(super) fn put(&mut self, host: FleetHost) {
-        let (place, host) = (place(&self.hosts, &host.row.id), Arc::new(host));
+        let place = place(&self.hosts, &host.row.id);
+        let host = Arc::new(host);
         self.tally.add(&host, self.counted_at);
         let entry = heard(&host);
         match place {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::Method;
+use evenkeel_core::fleet::GenerationState;
 use evenkeel_core::id::HostId;
 use schemars::SchemaGenerator;
 
@@ -89,10 +90,13 @@ async fn one(hub: Hub, call: Call) -> Answer {
     let reported_at =
         if state.reported_at == 0 { String::new() } else { HubTime(state.reported_at).to_text() };
     let pending = i64::try_from(pending).unwrap_or(i64::MAX);
+    let in_effect: Option<GenerationState> = serde_json::from_str(&state.generation).ok();
+    let in_effect_manifest = in_effect.and_then(|state| state.manifest);
     json(&HostDetailBody {
         host: FleetHost::new(row, &state, pending).body(HubTime::now()),
         next_generation,
         hub_id: hub.store().hub_id().to_owned(),
+        in_effect_manifest: in_effect_manifest.map_or_else(String::new, |hash| hash.to_string()),
         refused: told(&state.refused),
         agent: told(&state.agent),
         pass: told(&state.pass),
@@ -136,9 +140,18 @@ pub(crate) async fn change_labels(
 
 async fn enrol_token(hub: Hub, call: Call) -> Answer {
     let EnrolTokenRequest { host, replace } = call.json()?;
+    json(&make_enrol_token(&hub, call.person(), &host, replace).await?)
+}
+
+/// A token for one host to enrol with, made by somebody who manages hosts.
+pub(crate) async fn make_enrol_token(
+    hub: &Hub,
+    person: &Person,
+    host: &str,
+    replace: bool,
+) -> Result<EnrolTokenAnswer, Problem> {
     let host: HostId =
         host.parse().map_err(|error| Problem::invalid(format!("the host's id: {error}")))?;
-    let person = call.person();
     // The same whether such a host exists or not: there is none of that name for this person.
     if !person.sees(host.as_str()) {
         return Err(Problem::forbidden());
@@ -146,7 +159,7 @@ async fn enrol_token(hub: Hub, call: Call) -> Answer {
     let token = SecretText::draw(SecretKind::EnrolToken);
     let name = &person.account.name;
     let ends = hub.store().make_enrol_token(token.hash(), host.as_str(), replace, name).await?;
-    json(&EnrolTokenAnswer { token: token.reveal().to_owned(), expires_at: ends.to_text() })
+    Ok(EnrolTokenAnswer { token: token.reveal().to_owned(), expires_at: ends.to_text() })
 }
 
 const _: () = assert!(PAGE_MAX <= 200, "the contract bounds pages");

@@ -1,7 +1,8 @@
 //! Coming in and going: a challenge signed by an SSH key becomes a token, a one-time code becomes a session.
 //!
 //! No password exists. A login is bound to this hub and to the address that was dialled, so that one that was tricked out
-//! of somebody at another address is worth nothing here. All refusals say the same.
+//! of somebody at another address is worth nothing here. All refusals say the same. A code is made by a token alone, for one
+//! browser, and its session lives as long as the token: what is stolen from a browser ends, and makes nothing new.
 
 use std::time::Instant;
 
@@ -11,27 +12,25 @@ use evenkeel_core::fleet::LoginStatement;
 use evenkeel_core::sign::PublicKey;
 use schemars::SchemaGenerator;
 
-use super::session::{self, csrf_token, origin_of};
+use super::browser_mark::{BrowserWord, word_of_browser};
+use super::challenge::{self, CHALLENGE_LIFE_S};
+use super::session::{self, SESSION_COOKIE, csrf_token, origin_of};
 use super::wire::{
-    ChallengeAnswer, ChallengeRequest, CodeAnswer, FirstAdminRequest, LoginAnswer, LoginRequest,
-    SessionRequest, WhoAnswer,
+    ChallengeAnswer, ChallengeRequest, CodeAnswer, CodeRequest, FirstAdminRequest, LoginAnswer,
+    LoginRequest, SessionRequest, WhoAnswer,
 };
 use super::{SMALL_BODY_MAX, accounts};
 use crate::access::{Access, CameWith, Person, Scope};
 use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
-use crate::secret_text::{SecretHash, SecretKind, SecretText, random_hex};
-use crate::store::{Account, CodePurpose, NewAccount, PersonRole};
+use crate::secret_text::{SecretKind, SecretText};
+use crate::store::{Account, CodeOutcome, HubTime, NewAccount, PersonRole};
 
-/// How long a challenge may be answered, by the hub's clock.
-const CHALLENGE_LIFE_S: i64 = 60;
 /// How long a token is good.
 const TOKEN_LIFE_S: i64 = 12 * 3600;
 /// How long the link to the console works.
 const CONSOLE_CODE_LIFE_S: i64 = 60;
-/// Random bytes of a nonce, as statements have it.
-const NONCE_BYTES: usize = 16;
 
 pub(super) fn rows() -> Vec<RouteRow> {
     let anyone = Access::Anyone;
@@ -42,7 +41,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
             anyone,
             SMALL_BODY_MAX,
             "a challenge to be signed",
-            challenge,
+            give_challenge,
         )
         .takes(SchemaGenerator::subschema_for::<ChallengeRequest>)
         .answers(SchemaGenerator::subschema_for::<ChallengeAnswer>),
@@ -61,7 +60,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
             (Method::DELETE, "/v1/login"),
             own,
             NO_BODY,
-            "ends the token or session it came with",
+            "ends the session it came with, or the token with its sessions",
             logout,
         ),
         RouteRow::new(
@@ -74,11 +73,12 @@ pub(super) fn rows() -> Vec<RouteRow> {
         .takes(SchemaGenerator::subschema_for::<FirstAdminRequest>),
         RouteRow::new(
             (Method::POST, "/v1/console-codes"),
-            own,
+            Access::Person(PersonRole::Viewer, Scope::OwnToken),
             SMALL_BODY_MAX,
-            "a one-time code for the console",
+            "a one-time code for the console in one browser",
             console_code,
         )
+        .takes(SchemaGenerator::subschema_for::<CodeRequest>)
         .answers(SchemaGenerator::subschema_for::<CodeAnswer>),
         RouteRow::new(
             (Method::POST, "/v1/sessions"),
@@ -94,7 +94,8 @@ pub(super) fn rows() -> Vec<RouteRow> {
 
 /// Takes one try of an account from an address.
 fn take_try(hub: &Hub, call: &Call, account: &str) -> Result<(), Problem> {
-    let (people, now) = (hub.people(), Instant::now());
+    let people = hub.people();
+    let now = Instant::now();
     let address = call.address.as_deref().unwrap_or("unknown");
     let waits = people.by_address.take(address, now);
     let waits = waits.and_then(|()| people.by_account.take(&format!("{account} {address}"), now));
@@ -105,15 +106,13 @@ fn take_try(hub: &Hub, call: &Call, account: &str) -> Result<(), Problem> {
     })
 }
 
-async fn challenge(hub: Hub, call: Call) -> Answer {
+async fn give_challenge(hub: Hub, call: Call) -> Answer {
     let ChallengeRequest { account } = call.json()?;
     accounts::check_name(&account)?;
     take_try(&hub, &call, &account)?;
-    let nonce = random_hex(NONCE_BYTES);
-    hub.store().add_challenge(SecretHash::of(&nonce), &account, CHALLENGE_LIFE_S).await?;
     json(&ChallengeAnswer {
         hub_id: hub.store().hub_id().to_owned(),
-        nonce,
+        nonce: challenge::draw(hub.store().challenge_key(), &account, HubTime::now()),
         expires_in_s: CHALLENGE_LIFE_S.unsigned_abs(),
     })
 }
@@ -123,10 +122,6 @@ async fn login(hub: Hub, call: Call) -> Answer {
     accounts::check_name(&account)?;
     take_try(&hub, &call, &account)?;
     let envelope = login.sealed().envelope().map_err(|_| Problem::unauthorised())?;
-    // Read before it is verified, and only to find which challenge is over: it is, whatever else is wrong.
-    let claimed = LoginStatement::parse(envelope.payload()).map_err(|_| Problem::unauthorised())?;
-    let nonce = SecretHash::of(&claimed.nonce.to_string());
-    let is_fresh = hub.store().spend_challenge(nonce, &account).await?;
     let keys = hub.store().account_keys(&account).await?;
     let keys: Vec<PublicKey> =
         keys.iter().filter_map(|key| PublicKey::from_line(&key.key_line).ok()).collect();
@@ -140,12 +135,14 @@ async fn login(hub: Hub, call: Call) -> Answer {
         hub.store().audit(&account, "login.relayed", &account, &detail).await?;
         return Err(Problem::unauthorised());
     }
-    if !is_fresh || statement.account != account {
-        return Err(Problem::unauthorised());
-    }
+    let key_of_hub = hub.store().challenge_key();
+    let challenge = challenge::answered(key_of_hub, &account, &statement.nonce, HubTime::now());
+    let challenge = challenge.filter(|_| statement.account == account);
+    let challenge = challenge.ok_or_else(Problem::unauthorised)?;
     let token = SecretText::draw(SecretKind::ApiToken);
     let fingerprint = key.fingerprint().to_string();
-    let opened = hub.store().open_token(token.hash(), &account, &fingerprint, TOKEN_LIFE_S).await?;
+    let by = (account.as_str(), fingerprint.as_str());
+    let opened = hub.store().answer_challenge(challenge, token.hash(), by, TOKEN_LIFE_S).await?;
     let opened = opened.ok_or_else(Problem::unauthorised)?;
     json(&LoginAnswer {
         token: token.reveal().to_owned(),
@@ -187,7 +184,7 @@ pub(crate) async fn ended(hub: &Hub, person: &Person, mut response: Response) ->
         CameWith::ApiToken(hash) => hub.store().end_token(hash.clone(), name).await?,
         CameWith::Session(hash) => hub.store().end_session(hash.clone(), name).await?,
     }
-    let clear = session::clear_cookie(hub.public_url());
+    let clear = SESSION_COOKIE.clear(hub.public_url());
     response.headers_mut().insert(header::SET_COOKIE, clear);
     Ok(response)
 }
@@ -208,11 +205,17 @@ async fn first_admin(hub: Hub, call: Call) -> Answer {
 }
 
 async fn console_code(hub: Hub, call: Call) -> Answer {
+    let CodeRequest { browser } = call.json()?;
+    let browser = BrowserWord::read(&browser)?;
+    let CameWith::ApiToken(token) = &call.person().came_with else {
+        return Err(Problem::forbidden());
+    };
     let code = SecretText::draw(SecretKind::OneTimeCode);
-    let name = &call.person().account.name;
     let life_s = CONSOLE_CODE_LIFE_S;
-    hub.store().add_code(code.hash(), CodePurpose::Console, name, life_s).await?;
-    hub.store().audit(name, "console.code", name, "").await?;
+    let kept = hub.store().add_console_code(code.hash(), token.clone(), browser.as_str(), life_s);
+    if !kept.await? {
+        return Err(Problem::unauthorised());
+    }
     json(&CodeAnswer { code: code.reveal().to_owned(), expires_in_s: life_s.unsigned_abs() })
 }
 
@@ -222,17 +225,28 @@ async fn open_session(hub: Hub, call: Call) -> Answer {
     take_try(&hub, &call, "session")?;
     let code =
         SecretText::read(SecretKind::OneTimeCode, &code).ok_or_else(Problem::unauthorised)?;
+    let browser = word_of_browser(hub.public_url(), &call.headers);
+    let browser = browser.as_ref().map_or("", BrowserWord::as_str);
     // Always a new one: a cookie that somebody planted before means nothing afterwards.
     let fresh = SecretText::draw(SecretKind::Session);
-    let opened =
-        hub.store().open_session(code.hash(), fresh.hash(), session::SESSION_LIFE_S).await?;
-    let opened = opened.ok_or_else(Problem::unauthorised)?;
+    let opened = match hub.store().open_session(code.hash(), fresh.hash(), browser).await? {
+        CodeOutcome::Opened(opened) => opened,
+        CodeOutcome::Unknown => return Err(Problem::unauthorised()),
+        CodeOutcome::OtherBrowser => {
+            let detail = "this link was made for another browser, and is over now";
+            return Err(Problem::new(ProblemCode::Forbidden, detail).hint(
+                "have a link made for this browser, by the command below; if you did not ask for \
+                       one, it was sent to log you in as somebody else",
+            ));
+        }
+    };
     if let Some(old) = session::from_cookie(hub.public_url(), &call.headers) {
         hub.store().end_session(old.hash(), &opened.account.name).await?;
     }
     let mut response =
         json(&who_answer(&hub, &opened.account, Some(csrf_token(&fresh))))?.into_response();
-    let cookie = session::set_cookie(hub.public_url(), &fresh);
+    let life_s = (opened.expires_at.0 - HubTime::now().0) / 1000;
+    let cookie = SESSION_COOKIE.set(hub.public_url(), &fresh, life_s.max(0));
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }

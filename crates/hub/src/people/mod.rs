@@ -14,6 +14,8 @@ pub(crate) mod accounts;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 mod author;
+pub mod browser_mark;
+mod challenge;
 pub(crate) mod document_check;
 pub(crate) mod documents;
 pub(crate) mod drafts;
@@ -24,10 +26,12 @@ pub(crate) mod fleet_tally;
 pub(crate) mod guests;
 pub(crate) mod hosts;
 pub(crate) mod login;
+mod logins;
 pub(crate) mod page;
 mod rate_limit;
 pub(crate) mod session;
 pub mod wire;
+mod wire_accounts;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +44,8 @@ use rate_limit::RateLimit;
 
 /// How many event streams are open at once: each costs a task and a place among changes.
 const EVENT_STREAMS_MAX: usize = 256;
+/// How many exports are written at a time: each reads as fast as it is taken.
+const EXPORTS_MAX: usize = 8;
 
 /// What the people's side remembers in this process.
 #[derive(Debug)]
@@ -52,6 +58,10 @@ pub(crate) struct PeopleState {
     pub(crate) fleet: FleetIndex,
     /// Places for event streams.
     pub(crate) streams: Arc<Semaphore>,
+    /// Places for exports.
+    pub(crate) exports: Arc<Semaphore>,
+    /// Tries to be taken in as a host, by address.
+    pub(crate) enrolments: RateLimit,
 }
 
 impl Default for PeopleState {
@@ -61,6 +71,8 @@ impl Default for PeopleState {
             by_address: RateLimit::new(120, Duration::from_millis(500)),
             fleet: FleetIndex::default(),
             streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            enrolments: RateLimit::new(120, Duration::from_millis(100)),
         }
     }
 }
@@ -69,6 +81,7 @@ impl Default for PeopleState {
 pub(crate) fn rows() -> Vec<RouteRow> {
     [
         login::rows(),
+        logins::rows(),
         accounts::rows(),
         hosts::rows(),
         guests::rows(),

@@ -14,13 +14,24 @@ pub(crate) const CSRF_HEADER: &str = "evenkeel-csrf";
 /// The field of a form that carries it.
 pub(crate) const CSRF_FIELD: &str = "csrf";
 
-/// How long a session lasts.
-pub(crate) const SESSION_LIFE_S: i64 = 12 * 3600;
+/// A cookie of the hub. Browsers take one whose name begins with `__Host-` only if it is `Secure`, for `/` and of this very host; on
+/// loopback, where there may be no TLS, it has another name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HubCookie {
+    secure_name: &'static str,
+    plain_name: &'static str,
+    kind: SecretKind,
+    /// Whether a browser sends it along when a page of another site leads here.
+    same_site: &'static str,
+}
 
-/// The name of the cookie. Browsers take one with this prefix only if it is `Secure`, for `/` and of this very host.
-const SECURE_NAME: &str = "__Host-evenkeel";
-/// The name on loopback, where there may be no TLS.
-const PLAIN_NAME: &str = "evenkeel";
+/// The cookie of a session.
+pub(crate) const SESSION_COOKIE: HubCookie = HubCookie {
+    secure_name: "__Host-evenkeel",
+    plain_name: "evenkeel",
+    kind: SecretKind::Session,
+    same_site: "Strict",
+};
 
 /// Whether the hub is dialled without TLS on this machine itself.
 fn is_plain_loopback(public_url: &str) -> bool {
@@ -34,44 +45,62 @@ fn is_plain_loopback(public_url: &str) -> bool {
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn name(public_url: &str) -> &'static str {
-    if is_plain_loopback(public_url) { PLAIN_NAME } else { SECURE_NAME }
-}
+impl HubCookie {
+    /// A cookie that opens nothing by itself, and comes along when a link leads here from another site.
+    pub(crate) const fn lax(
+        secure_name: &'static str,
+        plain_name: &'static str,
+        kind: SecretKind,
+    ) -> Self {
+        Self { secure_name, plain_name, kind, same_site: "Lax" }
+    }
 
-/// What sets the cookie.
-pub(crate) fn set_cookie(public_url: &str, session: &SecretText) -> HeaderValue {
-    cookie(public_url, session.reveal(), SESSION_LIFE_S)
-}
+    fn name(self, public_url: &str) -> &'static str {
+        if is_plain_loopback(public_url) { self.plain_name } else { self.secure_name }
+    }
 
-/// What takes the cookie away.
-pub(crate) fn clear_cookie(public_url: &str) -> HeaderValue {
-    cookie(public_url, "", 0)
-}
+    /// What sets it, for so many seconds.
+    pub(crate) fn set(self, public_url: &str, value: &SecretText, life_s: i64) -> HeaderValue {
+        self.header(public_url, value.reveal(), life_s)
+    }
 
-fn cookie(public_url: &str, value: &str, age_s: i64) -> HeaderValue {
-    let secure = if is_plain_loopback(public_url) { "" } else { "; Secure" };
-    let name = name(public_url);
-    let text =
-        format!("{name}={value}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
-    HeaderValue::from_str(&text).expect("a session is letters and digits")
-}
+    /// What takes it away.
+    pub(crate) fn clear(self, public_url: &str) -> HeaderValue {
+        self.header(public_url, "", 0)
+    }
 
-/// The session a request came with; none if two are named, because one of them is not ours.
-pub(crate) fn from_cookie(public_url: &str, headers: &HeaderMap) -> Option<SecretText> {
-    let wanted = name(public_url);
-    let mut found = None;
-    for header in headers.get_all(header::COOKIE) {
-        for pair in header.to_str().ok()?.split(';') {
-            let Some((name, value)) = pair.trim().split_once('=') else { continue };
-            if name == wanted {
-                if found.is_some() {
-                    return None;
+    fn header(self, public_url: &str, value: &str, life_s: i64) -> HeaderValue {
+        let secure = if is_plain_loopback(public_url) { "" } else { "; Secure" };
+        let name = self.name(public_url);
+        let same_site = self.same_site;
+        let text = format!(
+            "{name}={value}; Path=/; Max-Age={life_s}; HttpOnly; SameSite={same_site}{secure}"
+        );
+        HeaderValue::from_str(&text).expect("a secret is letters and digits")
+    }
+
+    /// What a request came with; none if two are named, because one of them is not ours.
+    pub(crate) fn read(self, public_url: &str, headers: &HeaderMap) -> Option<SecretText> {
+        let wanted = self.name(public_url);
+        let mut found = None;
+        for header in headers.get_all(header::COOKIE) {
+            for pair in header.to_str().ok()?.split(';') {
+                let Some((name, value)) = pair.trim().split_once('=') else { continue };
+                if name == wanted {
+                    if found.is_some() {
+                        return None;
+                    }
+                    found = Some(SecretText::read(self.kind, value)?);
                 }
-                found = Some(SecretText::read(SecretKind::Session, value)?);
             }
         }
+        found
     }
-    found
+}
+
+/// The session a request came with.
+pub(crate) fn from_cookie(public_url: &str, headers: &HeaderMap) -> Option<SecretText> {
+    SESSION_COOKIE.read(public_url, headers)
 }
 
 /// The token of a session: made from it, so that nothing has to be kept, and useless for finding it.
@@ -157,7 +186,8 @@ mod tests {
 
     #[test]
     fn the_cookie_is_for_no_script_and_no_other_site_and_secure_but_on_loopback() {
-        let text = |url: &str| set_cookie(url, &session()).to_str().unwrap().to_owned();
+        let text =
+            |url: &str| SESSION_COOKIE.set(url, &session(), 43_200).to_str().unwrap().to_owned();
         for url in [HUB, "http://hub.example", "http://127.0.0.1.evil.example", "http://10.0.0.1"] {
             let cookie = text(url);
             assert!(cookie.starts_with("__Host-evenkeel=evks_"), "{cookie}");
@@ -175,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_session_is_read_from_the_one_cookie_of_its_name() {
-        let (one, two) = (session(), session());
+        let one = session();
+        let two = session();
         let cookie = |text: &str| from_cookie(HUB, &headers(&[("cookie", text)]));
         let ours = format!("__Host-evenkeel={}", one.reveal());
         assert!(cookie(&format!("a=b; {ours}; c=d")).is_some());

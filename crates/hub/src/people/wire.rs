@@ -11,6 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use super::wire_accounts::{
+    AccountBody, AccountChangeRequest, AccountKeyBody, AccountKeyRequest, AccountRequest,
+    EndedAnswer, LoginBody,
+};
+
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PageBody<T> {
@@ -124,6 +129,14 @@ pub struct SessionRequest {
     pub code: String,
 }
 
+/// `POST /v1/console-codes`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CodeRequest {
+    /// The word of the browser that shall come in, as its page `/console` shows it.
+    pub browser: String,
+}
+
 /// A one-time code, shown once.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct CodeAnswer {
@@ -131,46 +144,6 @@ pub struct CodeAnswer {
     pub code: String,
     /// How long it is good for.
     pub expires_in_s: u64,
-}
-
-/// An account.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct AccountBody {
-    /// Its name.
-    pub name: String,
-    /// `viewer`, `editor` or `admin`.
-    pub role: String,
-    /// For which hosts: `*`, `eu-*`.
-    pub scope: String,
-    /// The fingerprints of its keys.
-    pub keys: Vec<String>,
-}
-
-/// `POST /v1/accounts`.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AccountRequest {
-    /// Its name.
-    pub name: String,
-    /// `viewer`, `editor` or `admin`.
-    pub role: String,
-    /// For which hosts; all if missing.
-    #[serde(default = "everything")]
-    pub scope: String,
-    /// A line of a `.pub` file.
-    pub key: String,
-}
-
-fn everything() -> String {
-    "*".to_owned()
-}
-
-/// `POST /v1/accounts/{name}/keys`.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AccountKeyRequest {
-    /// A line of a `.pub` file.
-    pub key: String,
 }
 
 /// `POST /v1/enrol-tokens`.
@@ -286,6 +259,9 @@ pub struct HostDetailBody {
     pub next_generation: u64,
     /// Which hub this is.
     pub hub_id: String,
+    /// The hash of the manifest in effect, as the host reported it; empty for none.
+    #[serde(default)]
+    pub in_effect_manifest: String,
     /// The generation it refused, with the reason.
     pub refused: RefusedGeneration,
     /// What its agent says of itself.
@@ -387,7 +363,7 @@ pub struct PushRequest {
     /// Why.
     #[serde(default)]
     pub message: String,
-    /// The statement `evenkeel/desired/v1`.
+    /// The statement `evenkeel/desired/v2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<SealedBody>,
     /// The draft that it was, which is then gone.
@@ -507,6 +483,12 @@ pub struct KeyDifferenceBody {
     /// What is said now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// What a list, a table or a text of several lines lost, each entry whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
+    /// What it gained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<String>,
     /// `web.toml:4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
@@ -522,8 +504,8 @@ impl From<DeclarationDifference> for DifferenceBody {
 
 impl From<DeclaredChange> for KeyDifferenceBody {
     fn from(change: DeclaredChange) -> Self {
-        let DeclaredChange { key, before, after, origin } = change;
-        Self { key, before, after, origin }
+        let DeclaredChange { key, before, after, removed, added, origin } = change;
+        Self { key, before, after, removed, added, origin }
     }
 }
 

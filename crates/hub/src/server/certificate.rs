@@ -210,7 +210,8 @@ mod tests {
         let files = CertificateFiles { certificate: path("cert.pem"), key: path("key.pem") };
         write_pair(&files, 1_000);
         let store = acceptor(&TlsChoice::Files(files.clone()), directory.path()).unwrap().unwrap();
-        let (first, mut refused) = (store.fingerprint(), [None; 2]);
+        let first = store.fingerprint();
+        let mut refused = [None; 2];
         store.look(&mut refused);
         assert_eq!(store.fingerprint(), first);
         std::fs::write(&files.key, "nonsense").unwrap();

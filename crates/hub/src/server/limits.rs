@@ -9,6 +9,12 @@ pub struct ServeLimits {
     pub connections: usize,
     /// Connections that have shown no credential yet. Strangers can fill this and then only keep other strangers out.
     pub strangers: usize,
+    /// The same from one address, or of IPv6 from one network of 64 bits.
+    pub strangers_per_address: usize,
+    /// Places kept for addresses from which a good credential came within the last hour.
+    pub kept: usize,
+    /// The same from one address.
+    pub kept_per_address: usize,
     /// How long a TLS handshake may take.
     pub handshake_time: Duration,
     /// How long a client may take over the headers of a request; also how long it may keep a connection without asking.
@@ -22,6 +28,9 @@ impl Default for ServeLimits {
         Self {
             connections: 16_000,
             strangers: 2_000,
+            strangers_per_address: 64,
+            kept: 4_000,
+            kept_per_address: 1_000,
             handshake_time: Duration::from_secs(10),
             headers_time: Duration::from_secs(15),
             stall_time: Duration::from_secs(20),

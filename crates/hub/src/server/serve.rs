@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
 use super::ConnectionMark;
+use super::addresses::{AddressPlaces, TrustedProxies};
 use super::certificate::CertificateStore;
 use super::limits::ServeLimits;
 use super::stall_guard::StallGuard;
@@ -33,11 +34,11 @@ pub(super) async fn accept(
     listener: TcpListener,
     tls: Option<CertificateStore>,
     hub: Hub,
-    limits: ServeLimits,
+    (limits, proxies): (ServeLimits, TrustedProxies),
 ) {
     let router = routes::router(&hub);
-    let (places, strangers) =
-        (Arc::new(Semaphore::new(limits.connections)), Arc::new(Semaphore::new(limits.strangers)));
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let addresses = AddressPlaces::new(limits, proxies);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -53,14 +54,16 @@ pub(super) async fn accept(
                 continue;
             }
         };
-        let (Ok(place), Ok(stranger)) =
-            (places.clone().try_acquire_owned(), strangers.clone().try_acquire_owned())
+        let (Ok(place), Some(stranger)) =
+            (places.clone().try_acquire_owned(), addresses.enter(from.ip()))
         else {
             hub.metrics().turned_away.inc();
             continue;
         };
-        let mark = ConnectionMark::stranger(stranger, from);
-        let (tls, hub, router) = (tls.clone(), hub.clone(), router.clone());
+        let mark = ConnectionMark::stranger(stranger, addresses.clone(), from);
+        let tls = tls.clone();
+        let hub = hub.clone();
+        let router = router.clone();
         connections.spawn(async move {
             let _place = place;
             let _counted = HubMetrics::count(&hub.metrics().connections);

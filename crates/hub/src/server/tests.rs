@@ -8,11 +8,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::secret_text::{SecretKind, SecretText};
+use crate::secret_text::{SecretHash, SecretKind, SecretText};
 use crate::store::NewHost;
 use crate::suite::{PATIENCE, until};
 
 async fn hub(directory: &tempfile::TempDir, tls: TlsChoice, limits: ServeLimits) -> RunningHub {
+    // For reqwest; where another test installed it already it is there.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let options = ServerOptions {
         listen: "127.0.0.1:0".parse().unwrap(),
         state: directory.path().to_owned(),
@@ -20,12 +22,20 @@ async fn hub(directory: &tempfile::TempDir, tls: TlsChoice, limits: ServeLimits)
         public_url: None,
         tls,
         limits,
+        proxies: TrustedProxies::default(),
+        audit_archive: None,
+        metrics_token: None,
     };
     start(options).await.unwrap()
 }
 
 fn short() -> ServeLimits {
-    ServeLimits { headers_time: Duration::from_millis(300), strangers: 4, ..ServeLimits::default() }
+    ServeLimits {
+        headers_time: Duration::from_millis(300),
+        strangers: 4,
+        kept: 0,
+        ..ServeLimits::default()
+    }
 }
 
 /// Everything the server says until it hangs up.
@@ -38,8 +48,8 @@ async fn rest_of(stream: &mut TcpStream) -> String {
 
 /// A host's credential, made behind the routes.
 async fn credential(hub: &RunningHub) -> String {
-    let (token, credential) =
-        (SecretText::draw(SecretKind::EnrolToken), SecretText::draw(SecretKind::Credential));
+    let token = SecretText::draw(SecretKind::EnrolToken);
+    let credential = SecretText::draw(SecretKind::Credential);
     let store = hub.hub.store();
     store.make_enrol_token(token.hash(), "pve1", false, "alice").await.unwrap();
     let host = NewHost {
@@ -161,4 +171,133 @@ async fn tls_is_spoken_with_the_certificate_whose_fingerprint_is_told() {
 fn der_of(pem: &[u8]) -> Vec<u8> {
     use rustls::pki_types::pem::PemObject as _;
     rustls::pki_types::CertificateDer::from_pem_slice(pem).unwrap().to_vec()
+}
+
+/// A connection that has sent the headers of a large report and a little of it.
+async fn begun_report(hub: &RunningHub, credential: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(hub.address).await.unwrap();
+    let head = format!(
+        "POST /v1/agent/reports HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {credential}\r\n\
+         content-length: 1048576\r\n\r\n"
+    );
+    // It may have been hung up on already.
+    let _ = stream.write_all(head.as_bytes()).await;
+    let _ = stream.write_all(&[b' '; 1024]).await;
+    stream
+}
+
+/// What the server says within a moment; nothing if it waits for more.
+async fn said_at_once(stream: &mut TcpStream) -> String {
+    let mut said = vec![0; 4096];
+    let read = tokio::time::timeout(Duration::from_secs(3), stream.read(&mut said)).await;
+    let count = read.map_or(0, |read| read.unwrap_or(0));
+    String::from_utf8_lossy(&said[..count]).into_owned()
+}
+
+#[tokio::test]
+async fn z15_of_many_large_bodies_of_one_credential_two_are_read_and_the_others_refused_unread() {
+    let directory = tempfile::tempdir().unwrap();
+    let hub = hub(&directory, TlsChoice::Plain, ServeLimits::default()).await;
+    let credential = credential(&hub).await;
+    let mut streams = Vec::new();
+    for _ in 0..40 {
+        streams.push(begun_report(&hub, &credential).await);
+    }
+    let said: Vec<String> =
+        futures_util::future::join_all(streams.iter_mut().map(said_at_once)).await;
+    let waiting = said.iter().filter(|said| said.is_empty()).count();
+    assert_eq!(waiting, 2, "two are read: {said:?}");
+    let refused = said.iter().filter(|said| said.starts_with("HTTP/1.1 429")).count();
+    assert_eq!(refused, 38, "{said:?}");
+    // What was refused is hung up on: nothing of its body is waited for.
+    for (stream, _) in streams.iter_mut().zip(&said).filter(|(_, said)| !said.is_empty()) {
+        rest_of(stream).await;
+    }
+    // The host itself is heard all the while.
+    let client = reqwest::Client::new();
+    let poll = client.get(format!("{}/v1/agent/poll?wait=0", hub.url)).bearer_auth(&credential);
+    assert_eq!(poll.send().await.unwrap().status(), 204);
+    drop(streams);
+    // And everything is as before once they are gone.
+    let began = Instant::now();
+    loop {
+        let asked = client.get(format!("{}/v1/agent/anchor", hub.url)).bearer_auth(&credential);
+        if asked.send().await.unwrap().status() == 200 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "its places are never given back");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn z15_of_the_connections_of_one_credential_twelve_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let hub = hub(&directory, TlsChoice::Plain, ServeLimits::default()).await;
+    let credential = credential(&hub).await;
+    let ask = format!(
+        "GET /v1/agent/anchor HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {credential}\r\n\r\n"
+    );
+    let mut resting = Vec::new();
+    for number in 0..20 {
+        let mut stream = TcpStream::connect(hub.address).await.unwrap();
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        let said = said_at_once(&mut stream).await;
+        if number < 12 {
+            assert!(said.starts_with("HTTP/1.1 200"), "{number}: {said}");
+            resting.push(stream);
+        } else {
+            assert!(said.starts_with("HTTP/1.1 429"), "{number}: {said}");
+            assert!(said.to_lowercase().contains("connection: close"), "{number}: {said}");
+        }
+    }
+    // One goes, and another may come.
+    drop(resting.pop());
+    let began = Instant::now();
+    loop {
+        let mut stream = TcpStream::connect(hub.address).await.unwrap();
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        if said_at_once(&mut stream).await.starts_with("HTTP/1.1 200") {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "its place is never given back");
+    }
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_are_read_on_this_machine_or_with_their_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let hub = hub(&directory, TlsChoice::Plain, ServeLimits::default()).await;
+    let client = reqwest::Client::new();
+    let ask = |name: &'static str, value: &'static str| {
+        let asked = client.get(format!("{}/metrics", hub.url)).header(name, value);
+        async move { asked.send().await.unwrap().status().as_u16() }
+    };
+    assert_eq!(ask("x-other", "1").await, 200);
+    for proxy in ["x-forwarded-for", "forwarded", "via", "x-real-ip"] {
+        assert_eq!(ask(proxy, "192.0.2.1").await, 401, "it came by a proxy on this machine");
+    }
+    hub.hub.demand_metrics_token(SecretHash::of("sixteen letters!"));
+    assert_eq!(ask("x-other", "1").await, 401);
+    assert_eq!(ask("authorization", "Bearer sixteen letters?").await, 401);
+    assert_eq!(ask("authorization", "Bearer sixteen letters!").await, 200);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn browsers_are_told_to_come_by_tls_alone_where_they_came_by_it() {
+    for (tls, is_told) in [(TlsChoice::SelfSigned, true), (TlsChoice::Plain, false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let hub = hub(&directory, tls, ServeLimits::default()).await;
+        let client =
+            reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap();
+        for path in ["/console", "/healthz", "/nothing"] {
+            let answer = client.get(format!("{}{path}", hub.url)).send().await.unwrap();
+            let told = answer.headers().get("strict-transport-security");
+            assert_eq!(told.is_some(), is_told, "{path}");
+        }
+        hub.stop().await;
+    }
 }

@@ -3,13 +3,11 @@
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::limits::{
-    ACCOUNTS_MAX, CODES_PER_ACCOUNT_MAX, FIRST_ADMIN_CODE_LIFE_S, KEYS_PER_ACCOUNT_MAX,
-};
+use super::limits::{ACCOUNTS_MAX, FIRST_ADMIN_CODE_LIFE_S, KEYS_PER_ACCOUNT_MAX};
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, StoreError};
 use crate::problem::{Problem, ProblemCode};
-use crate::secret_text::SecretHash;
+use crate::secret_text::{SecretHash, random_hex};
 
 /// What an account may do; each may all that the one before may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,24 +106,8 @@ pub struct NewAccount {
     pub first_code: Option<SecretHash>,
 }
 
-/// What a one-time code is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CodePurpose {
-    /// Making the first account.
-    FirstAdmin,
-    /// A session in the console.
-    Console,
-}
-
-impl CodePurpose {
-    /// As it is kept.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FirstAdmin => "first-admin",
-            Self::Console => "console",
-        }
-    }
-}
+/// Random bytes of a uid: no two accounts ever have the same, however often a name is used again.
+const UID_BYTES: usize = 16;
 
 impl HubStore {
     /// Whether anybody has an account.
@@ -147,50 +129,27 @@ impl HubStore {
 
     /// Makes an account with its first key.
     pub async fn add_account(&self, account: NewAccount) -> Result<(), StoreError> {
-        self.write(account).await
+        self.write(MakeAccount { account, uid: random_hex(UID_BYTES) }).await
     }
 
     /// Keeps the code with which the first account is made; the one before ends.
     pub async fn set_first_admin_code(&self, hash: SecretHash) -> Result<(), StoreError> {
-        let life_s = FIRST_ADMIN_CODE_LIFE_S;
-        self.write(NewCode {
-            hash,
-            purpose: CodePurpose::FirstAdmin,
-            account: String::new(),
-            life_s,
-            kept: 1,
-        })
-        .await
-    }
-
-    /// Keeps a one-time code of an account.
-    pub async fn add_code(
-        &self,
-        hash: SecretHash,
-        purpose: CodePurpose,
-        account: &str,
-        life_s: i64,
-    ) -> Result<(), StoreError> {
-        let account = account.to_owned();
-        self.write(NewCode { hash, purpose, account, life_s, kept: CODES_PER_ACCOUNT_MAX }).await
-    }
-
-    /// Spends a one-time code: the account it was made for, once and in time.
-    pub async fn spend_code(
-        &self,
-        hash: SecretHash,
-        purpose: CodePurpose,
-    ) -> Result<Option<String>, StoreError> {
-        self.write(SpendCode { hash, purpose }).await
+        self.write(NewFirstCode { hash }).await
     }
 }
 
-impl StoreWrite for NewAccount {
+struct MakeAccount {
+    account: NewAccount,
+    uid: String,
+}
+
+impl StoreWrite for MakeAccount {
     type Out = ();
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
-        if let Some(code) = &self.first_code
-            && (spend(tx, code, CodePurpose::FirstAdmin).await?.is_none()
+        let NewAccount { account, key, made_by, first_code } = &self.account;
+        if let Some(code) = first_code
+            && (!spend_first_code(tx, code).await?
                 || count(tx, "SELECT COUNT(*) FROM accounts").await? > 0)
         {
             return Err(Problem::unauthorised().into());
@@ -202,16 +161,17 @@ impl StoreWrite for NewAccount {
             )
             .into());
         }
-        let Account { name, role, scope } = &self.account;
+        let Account { name, role, scope } = account;
         let made = sqlx::query(
-            "INSERT INTO accounts (name, role, scope, made_by, made_at) VALUES ($1, $2, $3, $4, $5) \
+            "INSERT INTO accounts (name, role, scope, made_by, made_at, uid, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, 0) \
              ON CONFLICT (name) DO NOTHING",
         )
         .bind(name.as_str())
         .bind(role.as_str())
         .bind(scope.as_str())
-        .bind(self.made_by.as_str())
+        .bind(made_by.as_str())
         .bind(tx.now.0)
+        .bind(self.uid.as_str())
         .execute(&mut *tx.connection)
         .await?;
         if made.rows_affected() == 0 {
@@ -221,14 +181,11 @@ impl StoreWrite for NewAccount {
             )
             .into());
         }
-        tx.add_key(name, &self.key).await?;
+        tx.add_key((name, &self.uid), key).await?;
         // Codes of a first admin are over with the first account, however it came to be.
-        sqlx::query("DELETE FROM one_time_codes WHERE purpose = $1")
-            .bind(CodePurpose::FirstAdmin.as_str())
-            .execute(&mut *tx.connection)
-            .await?;
-        let detail = format!("{} of {scope}, key {}", role.as_str(), self.key.fingerprint);
-        let who = if self.made_by.is_empty() { name } else { &self.made_by };
+        sqlx::query("DELETE FROM first_admin_codes").execute(&mut *tx.connection).await?;
+        let detail = format!("{} of {scope}, key {}", role.as_str(), key.fingerprint);
+        let who = if made_by.is_empty() { name } else { made_by };
         tx.audit(who, "account.add", name, &detail).await
     }
 }
@@ -237,23 +194,23 @@ impl WriteTx<'_> {
     /// Gives an account a key that nobody has.
     pub(in crate::store) async fn add_key(
         &mut self,
-        account: &str,
+        (name, uid): (&str, &str),
         key: &AccountKey,
     ) -> Result<(), StoreError> {
-        let row = sqlx::query("SELECT COUNT(*) FROM account_keys WHERE account = $1")
-            .bind(account)
+        let row = sqlx::query("SELECT COUNT(*) FROM account_keys WHERE account_uid = $1")
+            .bind(uid)
             .fetch_one(&mut *self.connection)
             .await?;
         if row.try_get::<i64, _>(0)? >= KEYS_PER_ACCOUNT_MAX {
-            let detail = format!("account {account} has {KEYS_PER_ACCOUNT_MAX} keys");
+            let detail = format!("account {name} has {KEYS_PER_ACCOUNT_MAX} keys");
             return Err(Problem::new(ProblemCode::TooMany, detail).into());
         }
         let added = sqlx::query(
-            "INSERT INTO account_keys (fingerprint, account, key_line, added_at) VALUES ($1, $2, $3, $4) \
+            "INSERT INTO account_keys (fingerprint, account_uid, key_line, added_at, last_used_at) VALUES ($1, $2, $3, $4, 0) \
              ON CONFLICT (fingerprint) DO NOTHING",
         )
         .bind(key.fingerprint.as_str())
-        .bind(account)
+        .bind(uid)
         .bind(key.key_line.as_str())
         .bind(self.now.0)
         .execute(&mut *self.connection)
@@ -273,69 +230,30 @@ async fn count(tx: &mut WriteTx<'_>, query: &'static str) -> Result<i64, StoreEr
     Ok(sqlx::query(query).fetch_one(&mut *tx.connection).await?.try_get(0)?)
 }
 
-pub(super) async fn spend(
-    tx: &mut WriteTx<'_>,
-    hash: &SecretHash,
-    purpose: CodePurpose,
-) -> Result<Option<String>, StoreError> {
-    let row = sqlx::query(
-        "DELETE FROM one_time_codes WHERE hash = $1 AND purpose = $2 AND expires_at > $3 RETURNING account",
-    )
-    .bind(hash.as_str())
-    .bind(purpose.as_str())
-    .bind(tx.now.0)
-    .fetch_optional(&mut *tx.connection)
-    .await?;
-    Ok(row.map(|row| row.try_get(0)).transpose()?)
+/// Spends the first admin's code: whether it was good.
+async fn spend_first_code(tx: &mut WriteTx<'_>, hash: &SecretHash) -> Result<bool, StoreError> {
+    let spent = sqlx::query("DELETE FROM first_admin_codes WHERE hash = $1 AND expires_at > $2")
+        .bind(hash.as_str())
+        .bind(tx.now.0)
+        .execute(&mut *tx.connection)
+        .await?;
+    Ok(spent.rows_affected() > 0)
 }
 
-struct SpendCode {
+struct NewFirstCode {
     hash: SecretHash,
-    purpose: CodePurpose,
 }
 
-impl StoreWrite for SpendCode {
-    type Out = Option<String>;
-
-    async fn run(&self, tx: &mut WriteTx<'_>) -> Result<Self::Out, StoreError> {
-        spend(tx, &self.hash, self.purpose).await
-    }
-}
-
-struct NewCode {
-    hash: SecretHash,
-    purpose: CodePurpose,
-    account: String,
-    life_s: i64,
-    kept: i64,
-}
-
-impl StoreWrite for NewCode {
+impl StoreWrite for NewFirstCode {
     type Out = ();
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO one_time_codes (hash, purpose, account, made_at, expires_at) VALUES ($1, $2, $3, $4, $5)",
-        )
-        .bind(self.hash.as_str())
-        .bind(self.purpose.as_str())
-        .bind(self.account.as_str())
-        .bind(tx.now.0)
-        .bind(tx.now.plus_s(self.life_s).0)
-        .execute(&mut *tx.connection)
-        .await?;
-        // The newest stay: the one just made has no older number only if clocks stood still, so it is named.
-        sqlx::query(
-            "DELETE FROM one_time_codes WHERE purpose = $1 AND account = $2 AND hash <> $3 AND hash NOT IN \
-             (SELECT hash FROM one_time_codes WHERE purpose = $1 AND account = $2 AND hash <> $3 \
-              ORDER BY made_at DESC, hash LIMIT $4)",
-        )
-        .bind(self.purpose.as_str())
-        .bind(self.account.as_str())
-        .bind(self.hash.as_str())
-        .bind(self.kept - 1)
-        .execute(&mut *tx.connection)
-        .await?;
+        sqlx::query("DELETE FROM first_admin_codes").execute(&mut *tx.connection).await?;
+        sqlx::query("INSERT INTO first_admin_codes (hash, expires_at) VALUES ($1, $2)")
+            .bind(self.hash.as_str())
+            .bind(tx.now.plus_s(FIRST_ADMIN_CODE_LIFE_S).0)
+            .execute(&mut *tx.connection)
+            .await?;
         Ok(())
     }
 }

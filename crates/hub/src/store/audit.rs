@@ -1,4 +1,4 @@
-//! What people did, and what was refused to strangers. It is never shortened.
+//! What people did, and what was refused to strangers. It is never shortened: its oldest lines move to the archive.
 
 use std::collections::BTreeSet;
 
@@ -95,18 +95,20 @@ impl HubStore {
         .bind(limit)
         .fetch_all(&mut *self.reader().await?)
         .await?;
-        let entry = |row: &sqlx::any::AnyRow| {
-            Ok(AuditLine {
-                serial: row.try_get(0)?,
-                at: HubTime(row.try_get(1)?),
-                who: row.try_get(2)?,
-                act: row.try_get(3)?,
-                subject: row.try_get(4)?,
-                detail: row.try_get(5)?,
-            })
-        };
-        rows.iter().map(entry).collect()
+        rows.iter().map(audit_line).collect()
     }
+}
+
+/// A row of the table, its columns in the order of the type's fields.
+pub(in crate::store) fn audit_line(row: &sqlx::any::AnyRow) -> Result<AuditLine, StoreError> {
+    Ok(AuditLine {
+        serial: row.try_get(0)?,
+        at: HubTime(row.try_get(1)?),
+        who: row.try_get(2)?,
+        act: row.try_get(3)?,
+        subject: row.try_get(4)?,
+        detail: row.try_get(5)?,
+    })
 }
 
 struct KeepAudit {

@@ -153,7 +153,8 @@ impl Changes {
     pub(crate) fn wrote(&self, host: String, version: i64) {
         let mut own = self.own();
         let run = own.versions.entry(host).or_insert(version..=version);
-        let (first, last) = (*run.start(), *run.end());
+        let first = *run.start();
+        let last = *run.end();
         // Two writes may be told the other way round.
         *run = if (first - 1..=last + 1).contains(&version) {
             first.min(version)..=last.max(version)

@@ -119,6 +119,23 @@ impl Database {
         Ok(options.connect_with(self.options()?).await?)
     }
 
+    /// A connection that changes nothing: neither a row nor a setting of the file. Only of SQLite.
+    /// `is_still` says that nobody else writes it meanwhile.
+    pub(super) async fn read_only(&self, is_still: bool) -> Result<AnyConnection, StoreError> {
+        if self.kind == DatabaseKind::Postgres {
+            let why = "a hub on PostgreSQL is backed up with pg_dump";
+            return Err(StoreError::Url(why.to_owned()));
+        }
+        let mode = if is_still { "?mode=ro&immutable=true" } else { "?mode=ro" };
+        let url = self.url.replace("?mode=rwc", mode);
+        Self { url, ..self.clone() }.plain().await
+    }
+
+    /// A connection with none of the settings.
+    pub(super) async fn plain(&self) -> Result<AnyConnection, StoreError> {
+        Ok(self.options()?.connect().await?)
+    }
+
     /// A connection of its own: the writer of SQLite, and migrations.
     pub(crate) async fn connection(&self) -> Result<AnyConnection, StoreError> {
         let mut connection = self.options()?.connect().await?;

@@ -13,7 +13,6 @@ use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, HubTime, StoreChange, StoreError};
 use crate::problem::{Problem, ProblemCode};
-use crate::secret_text::sha256_hex;
 
 /// The longest message of a push.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1_000;
@@ -236,16 +235,13 @@ impl NewDocument {
         let dropped = sqlx::query(
             "DELETE FROM documents WHERE host = $1 \
              AND generation NOT IN (SELECT generation FROM documents WHERE host = $1 ORDER BY generation DESC LIMIT $2) \
-             AND generation NOT IN (SELECT reported FROM hosts WHERE id = $1)",
+             AND generation NOT IN (SELECT reported FROM hosts WHERE id = $1) RETURNING manifest",
         )
         .bind(self.host.as_str())
         .bind(DOCUMENTS_PER_HOST_MAX)
-        .execute(&mut *tx.connection)
+        .fetch_all(&mut *tx.connection)
         .await?;
-        if dropped.rows_affected() > 0 {
-            tx.drop_unused_texts().await?;
-        }
-        Ok(())
+        tx.release_texts(&dropped).await
     }
 }
 
@@ -256,56 +252,6 @@ impl WriteTx<'_> {
         sqlx::query("UPDATE meta SET value = value WHERE name = 'hub_id'")
             .execute(&mut *self.connection)
             .await?;
-        Ok(())
-    }
-
-    /// Keeps a manifest and its files, once each; answers with the manifest's SHA-256.
-    pub(in crate::store) async fn keep_texts(
-        &mut self,
-        manifest: &[u8],
-        files: &[WireFile],
-    ) -> Result<String, StoreError> {
-        let hash = sha256_hex(manifest);
-        let kept = sqlx::query(
-            "INSERT INTO manifests (hash, bytes) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING",
-        )
-        .bind(hash.as_str())
-        .bind(manifest)
-        .execute(&mut *self.connection)
-        .await?;
-        if kept.rows_affected() == 0 {
-            return Ok(hash);
-        }
-        for file in files {
-            let sha256 = sha256_hex(file.text.as_bytes());
-            sqlx::query(
-                "INSERT INTO files (sha256, text) VALUES ($1, $2) ON CONFLICT (sha256) DO NOTHING",
-            )
-            .bind(sha256.as_str())
-            .bind(file.text.as_str())
-            .execute(&mut *self.connection)
-            .await?;
-            sqlx::query("INSERT INTO manifest_files (manifest, name, sha256) VALUES ($1, $2, $3)")
-                .bind(hash.as_str())
-                .bind(file.name.as_str())
-                .bind(sha256.as_str())
-                .execute(&mut *self.connection)
-                .await?;
-        }
-        Ok(hash)
-    }
-
-    /// Drops what no document and no draft names any more.
-    pub(in crate::store) async fn drop_unused_texts(&mut self) -> Result<(), StoreError> {
-        for delete in [
-            "DELETE FROM manifests WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.manifest = manifests.hash) \
-             AND NOT EXISTS (SELECT 1 FROM drafts d WHERE d.manifest = manifests.hash)",
-            "DELETE FROM manifest_files WHERE NOT EXISTS \
-             (SELECT 1 FROM manifests m WHERE m.hash = manifest_files.manifest)",
-            "DELETE FROM files WHERE NOT EXISTS (SELECT 1 FROM manifest_files f WHERE f.sha256 = files.sha256)",
-        ] {
-            sqlx::query(delete).execute(&mut *self.connection).await?;
-        }
         Ok(())
     }
 }

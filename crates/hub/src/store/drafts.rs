@@ -139,16 +139,16 @@ impl StoreWrite for NewDraft {
         .bind(tx.now.plus_s(DRAFT_LIFE_S).0)
         .execute(&mut *tx.connection)
         .await?;
-        sqlx::query(
+        let over = sqlx::query(
             "DELETE FROM drafts WHERE host = $1 AND (expires_at <= $2 OR id NOT IN \
-             (SELECT id FROM drafts WHERE host = $1 ORDER BY made_at DESC, id LIMIT $3))",
+             (SELECT id FROM drafts WHERE host = $1 ORDER BY made_at DESC, id LIMIT $3)) RETURNING manifest",
         )
         .bind(self.host.as_str())
         .bind(tx.now.0)
         .bind(DRAFTS_PER_HOST_MAX)
-        .execute(&mut *tx.connection)
+        .fetch_all(&mut *tx.connection)
         .await?;
-        tx.drop_unused_texts().await?;
+        tx.release_texts(&over).await?;
         let detail = format!("{}, manifest {manifest}: {}", self.id, self.message);
         tx.audit(&self.made_by, "draft.add", &self.host, &detail).await?;
         tx.changed(StoreChange::Document(self.host.clone()));
@@ -167,15 +167,16 @@ impl StoreWrite for DropDraft {
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
         tx.lock_documents().await?;
-        let dropped = sqlx::query("DELETE FROM drafts WHERE host = $1 AND id = $2")
-            .bind(self.host.as_str())
-            .bind(self.id.as_str())
-            .execute(&mut *tx.connection)
-            .await?;
-        if dropped.rows_affected() == 0 {
+        let dropped =
+            sqlx::query("DELETE FROM drafts WHERE host = $1 AND id = $2 RETURNING manifest")
+                .bind(self.host.as_str())
+                .bind(self.id.as_str())
+                .fetch_all(&mut *tx.connection)
+                .await?;
+        if dropped.is_empty() {
             return Ok(());
         }
-        tx.drop_unused_texts().await?;
+        tx.release_texts(&dropped).await?;
         tx.audit(&self.who, "draft.drop", &self.host, &self.id).await?;
         tx.changed(StoreChange::Document(self.host.clone()));
         Ok(())

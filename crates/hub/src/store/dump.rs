@@ -1,17 +1,14 @@
-//! The store as a whole: a copy of it, whether it is sound, and how much is in it.
+//! The store as a whole: whether it is sound, and how much is in it.
 
-use std::path::Path;
-
-use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use sqlx::Row as _;
 
 use super::connect::DatabaseKind;
+use super::hash_check::hash_faults;
 use super::migrate::SCHEMA;
 use super::{HubStore, StoreError};
 
 /// Every table but `meta`, so that `hub check` can tell how much is in each.
-pub(crate) const TABLES: [&str; 21] = [
+pub(crate) const TABLES: [&str; 22] = [
     "hosts",
     "host_states",
     "anchors",
@@ -30,8 +27,9 @@ pub(crate) const TABLES: [&str; 21] = [
     "account_keys",
     "api_tokens",
     "sessions",
-    "one_time_codes",
-    "login_challenges",
+    "console_codes",
+    "first_admin_codes",
+    "spent_challenges",
     "audit",
 ];
 
@@ -53,10 +51,12 @@ pub struct StoreCheck {
     pub faults: Vec<String>,
     /// The tables.
     pub tables: Vec<TableCount>,
+    /// Lines of the audit that are in its archive and no more in the table.
+    pub audit_archived: u64,
 }
 
 /// What must never be found, and what to say of it.
-const CONTRADICTIONS: [(&str, &str); 5] = [
+const CONTRADICTIONS: [(&str, &str); 7] = [
     (
         "SELECT COUNT(*) FROM documents WHERE NOT EXISTS (SELECT 1 FROM manifests m WHERE m.hash = documents.manifest)",
         "documents without a manifest",
@@ -71,42 +71,25 @@ const CONTRADICTIONS: [(&str, &str); 5] = [
         "hosts whose wanted document is missing",
     ),
     (
+        "SELECT COUNT(*) FROM manifests WHERE refs <> (SELECT COUNT(*) FROM documents d WHERE d.manifest = manifests.hash) \
+      + (SELECT COUNT(*) FROM drafts d WHERE d.manifest = manifests.hash)",
+        "manifests that are needed by more or fewer than is written",
+    ),
+    (
+        "SELECT COUNT(*) FROM files WHERE refs <> (SELECT COUNT(*) FROM manifest_files f WHERE f.sha256 = files.sha256)",
+        "files that are needed by more or fewer manifests than is written",
+    ),
+    (
         "SELECT COUNT(*) FROM envelopes WHERE cursor > (SELECT h.cursor FROM hosts h WHERE h.id = envelopes.host)",
         "envelopes beyond their host's cursor",
     ),
     (
-        "SELECT COUNT(*) FROM account_keys WHERE NOT EXISTS (SELECT 1 FROM accounts a WHERE a.name = account_keys.account)",
-        "keys without an account",
+        "SELECT COUNT(*) FROM accounts WHERE NOT EXISTS (SELECT 1 FROM account_keys k WHERE k.account_uid = accounts.uid)",
+        "accounts without a key",
     ),
 ];
 
 impl HubStore {
-    /// Copies the database to a file that does not exist yet, while the hub runs.
-    pub async fn backup(&self, to: &Path) -> Result<(), StoreError> {
-        if self.database().kind() == DatabaseKind::Postgres {
-            let why = "a hub on PostgreSQL is backed up with pg_dump";
-            return Err(StoreError::Url(why.to_owned()));
-        }
-        let path = to
-            .to_str()
-            .ok_or_else(|| StoreError::Url("the file's name is not UTF-8".to_owned()))?;
-        // Made here, for its mode: it holds everything but secrets.
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-        let copied =
-            sqlx::query("VACUUM INTO $1").bind(path).execute(&mut *self.reader().await?).await;
-        if let Err(error) = copied {
-            let _ = fs::remove_file(to);
-            return Err(error.into());
-        }
-        fs::File::open(to)?.sync_all()?;
-        if let Some(directory) = to.parent() {
-            let directory =
-                if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-            fs::File::open(directory)?.sync_all()?;
-        }
-        Ok(())
-    }
-
     /// Looks at everything.
     pub async fn check(&self) -> Result<StoreCheck, StoreError> {
         let mut reader = self.reader().await?;
@@ -125,12 +108,15 @@ impl HubStore {
                 faults.push(format!("{found} {what}"));
             }
         }
+        faults.extend(hash_faults(&mut reader).await?);
         let mut tables = Vec::new();
         for table in TABLES {
             let query = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
             let rows = sqlx::query(query).fetch_one(&mut *reader).await?.try_get(0)?;
             tables.push(TableCount { table: table.to_owned(), rows });
         }
-        Ok(StoreCheck { schema: SCHEMA, faults, tables })
+        drop(reader);
+        let audit_archived = self.archived_rows().await?;
+        Ok(StoreCheck { schema: SCHEMA, faults, tables, audit_archived })
     }
 }

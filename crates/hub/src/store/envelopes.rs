@@ -5,7 +5,9 @@
 use sqlx::Row as _;
 
 use super::hosts::no_such_host;
-use super::limits::{ENVELOPES_KEPT_MAX, ENVELOPES_PER_POLL, ENVELOPES_WAITING_MAX};
+use super::limits::{
+    ENVELOPE_WAIT_MAX_S, ENVELOPES_KEPT_MAX, ENVELOPES_PER_POLL, ENVELOPES_WAITING_MAX,
+};
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, HubTime, StoreChange, StoreError};
 use crate::problem::{Problem, ProblemCode};
@@ -16,6 +18,8 @@ use crate::secret_text::sha256_hex;
 pub enum EnvelopeKind {
     /// It approves an open item.
     Approval,
+    /// It denies an open item.
+    Denial,
     /// It changes the signers.
     Rotation,
     /// It acknowledges that a document's author is gone.
@@ -29,6 +33,7 @@ impl EnvelopeKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Approval => "approval",
+            Self::Denial => "denial",
             Self::Rotation => "rotation",
             Self::Document => "document",
             Self::Acknowledgement => "acknowledgement",
@@ -131,7 +136,7 @@ impl StoreWrite for NewEnvelope {
         .bind(body_hash.as_str())
         .bind(self.submitted_by.as_str())
         .bind(tx.now.0)
-        .bind(self.expires_at.0)
+        .bind(self.expires_at.min(tx.now.plus_s(ENVELOPE_WAIT_MAX_S)).0)
         .execute(&mut *tx.connection)
         .await?;
         self.drop_oldest(tx).await?;
@@ -163,14 +168,14 @@ impl NewEnvelope {
         if self.expires_at <= tx.now {
             return Err(Problem::invalid("it expired before it was handed in").into());
         }
-        if self.kind == EnvelopeKind::Approval {
+        if matches!(self.kind, EnvelopeKind::Approval | EnvelopeKind::Denial) {
             let row = sqlx::query("SELECT COUNT(*) FROM pending_items WHERE host = $1 AND id = $2")
                 .bind(self.host.as_str())
                 .bind(self.item.as_str())
                 .fetch_one(&mut *tx.connection)
                 .await?;
             if row.try_get::<i64, _>(0)? == 0 {
-                let detail = "no item that waits on this host fits the approval";
+                let detail = "no item that waits on this host fits it";
                 return Err(Problem::new(ProblemCode::NotFound, detail)
                     .hint("it may be done or superseded: look at what is pending")
                     .into());

@@ -27,12 +27,18 @@ pub enum StoreError {
         /// What this version knows.
         known: i64,
     },
+    /// The SQLite file is open elsewhere.
+    #[error("{0}")]
+    InUse(String),
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] std::io::Error),
     /// What the database holds is not what was put there.
     #[error("the database holds {0}")]
     Damaged(String),
+    /// The archive of the audit is not what was put there, or does not fit the database.
+    #[error("{0}")]
+    Archive(String),
 }
 
 impl From<sqlx::Error> for StoreError {

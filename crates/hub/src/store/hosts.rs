@@ -207,15 +207,13 @@ impl StoreWrite for SetLabels {
 }
 
 /// What goes with a host. `anchors` is not here: a host that comes back with its key must still be held to its head.
-const TABLES_OF_A_HOST: [&str; 10] = [
+const TABLES_OF_A_HOST: [&str; 8] = [
     "DELETE FROM host_states WHERE host = $1",
     "DELETE FROM guests WHERE host = $1",
     "DELETE FROM ops WHERE host = $1",
     "DELETE FROM decisions WHERE host = $1",
     "DELETE FROM pending_items WHERE host = $1",
     "DELETE FROM envelopes WHERE host = $1",
-    "DELETE FROM documents WHERE host = $1",
-    "DELETE FROM drafts WHERE host = $1",
     "DELETE FROM enrol_tokens WHERE host = $1",
     "DELETE FROM hosts WHERE id = $1",
 ];
@@ -236,10 +234,17 @@ impl StoreWrite for RemoveHost {
         if !tx.take_host(&self.host).await? {
             return Err(no_such_host(&self.host));
         }
+        for delete in [
+            "DELETE FROM documents WHERE host = $1 RETURNING manifest",
+            "DELETE FROM drafts WHERE host = $1 RETURNING manifest",
+        ] {
+            let gone = sqlx::query(delete).bind(self.host.as_str());
+            let gone = gone.fetch_all(&mut *tx.connection).await?;
+            tx.release_texts(&gone).await?;
+        }
         for delete in TABLES_OF_A_HOST {
             sqlx::query(delete).bind(self.host.as_str()).execute(&mut *tx.connection).await?;
         }
-        tx.drop_unused_texts().await?;
         tx.audit(&self.who, HOST_REMOVED, &self.host, "").await
     }
 }

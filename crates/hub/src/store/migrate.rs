@@ -27,16 +27,26 @@ pub(crate) const STEPS: &[SchemaStep] = &[
         sqlite: include_str!("../../migrations/sqlite/0002_newest_envelopes.sql"),
         postgres: include_str!("../../migrations/postgres/0002_newest_envelopes.sql"),
     },
+    SchemaStep {
+        sqlite: include_str!("../../migrations/sqlite/0003_families_of_logins.sql"),
+        postgres: include_str!("../../migrations/postgres/0003_families_of_logins.sql"),
+    },
+    SchemaStep {
+        sqlite: include_str!("../../migrations/sqlite/0004_bounds.sql"),
+        postgres: include_str!("../../migrations/postgres/0004_bounds.sql"),
+    },
 ];
 
 /// The schema this version knows.
-pub const SCHEMA: i64 = 2;
+pub const SCHEMA: i64 = 4;
 
 /// The number all hubs lock while they migrate: "evenkeel" on a telephone.
 const MIGRATION_LOCK: &str = "SELECT pg_advisory_xact_lock(38365335)";
 
 /// Random bytes of a `hub_id`.
 const HUB_ID_BYTES: usize = 16;
+/// Random bytes of the key that challenges are made with.
+const CHALLENGE_KEY_BYTES: usize = 32;
 
 /// Runs what is missing. True if the database was empty.
 pub(crate) async fn run(
@@ -98,6 +108,19 @@ async fn steps(
             .execute(&mut *connection)
             .await?;
     }
+    // All replicas make and know challenges by it. It opens nothing: a challenge is answered by a signature.
+    sqlx::query(
+        "INSERT INTO meta (name, value) VALUES ('challenge_key', $1) ON CONFLICT (name) DO NOTHING",
+    )
+    .bind(random_hex(CHALLENGE_KEY_BYTES))
+    .execute(&mut *connection)
+    .await?;
+    // Where the archive of the audit stands; the row is what replicas lock.
+    connection
+        .execute(
+            "INSERT INTO meta (name, value) VALUES ('audit_archive', '') ON CONFLICT (name) DO NOTHING",
+        )
+        .await?;
     sqlx::query("UPDATE meta SET value = $1 WHERE name = 'schema'")
         .bind(known.to_string())
         .execute(&mut *connection)
@@ -105,7 +128,7 @@ async fn steps(
     Ok(done == 0)
 }
 
-async fn schema_of(connection: &mut AnyConnection) -> Result<i64, StoreError> {
+pub(super) async fn schema_of(connection: &mut AnyConnection) -> Result<i64, StoreError> {
     let row = sqlx::query("SELECT value FROM meta WHERE name = 'schema'")
         .fetch_optional(connection)
         .await?;

@@ -12,6 +12,7 @@
 mod account_admin;
 mod accounts;
 mod audit;
+mod audit_archive;
 mod change;
 mod connect;
 mod documents;
@@ -20,18 +21,23 @@ pub(crate) mod dump;
 mod enrol;
 mod envelopes;
 mod error;
+mod hash_check;
 mod heartbeat;
 mod hosts;
+mod kept_bytes;
 mod limits;
 pub(crate) mod link_memory;
+mod login_admin;
 mod logins;
 pub(crate) mod migrate;
 mod reports;
 mod text;
+mod texts;
 mod tidy;
 mod timeline;
 mod transact;
 mod views;
+mod whole_file;
 mod writer;
 
 use std::sync::Arc;
@@ -41,9 +47,10 @@ use sqlx::any::AnyRow;
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, Row as _};
 
-pub use account_admin::ListedAccount;
-pub use accounts::{Account, AccountKey, CodePurpose, NewAccount, PersonRole};
+pub use account_admin::{AccountActor, ListedAccount, ListedKey};
+pub use accounts::{Account, AccountKey, NewAccount, PersonRole};
 pub use audit::AuditLine;
+pub use audit_archive::{ArchiveCheck, ArchiveLimits, ArchiveRound, archive_directory};
 pub use change::{Changes, NumberedChange, StoreChange, Subscription};
 pub use connect::{Database, DatabaseKind};
 pub use documents::{DocumentRow, NewDocument, Pushed, StoredDocument};
@@ -55,13 +62,15 @@ pub use error::StoreError;
 pub use heartbeat::FLUSH_EVERY;
 pub use hosts::{ChangedHost, HostRow, LinkRow};
 pub use limits::*;
-pub use logins::OpenedLogin;
+pub use login_admin::ListedLogin;
+pub use logins::{AnsweredChallenge, CodeOutcome, OpenLogin};
 pub use migrate::SCHEMA;
 pub(crate) use reports::sealed_text;
 pub use reports::{NewHead, NewReport};
 
 pub use timeline::{AnchorRow, TimelineCursor, TimelineFilter, TimelineRow, TimelineSource};
 pub use views::{EnvelopeRow, GuestRow, HistoryKind, HistoryRow, HostStateRow, PendingRow};
+pub use whole_file::{RestoredFile, backup_file, restore_file};
 
 use link_memory::LinkMemory;
 use transact::{StoreWrite, Transactor};
@@ -101,32 +110,55 @@ pub struct HubStore {
 struct OpenStore {
     database: Database,
     hub_id: String,
+    challenge_key: String,
     fresh: bool,
     readers: AnyPool,
     transactor: Transactor,
     changes: Changes,
     links: Arc<LinkMemory>,
     heartbeats: heartbeat::Heartbeats,
+    login_uses: login_admin::LoginUses,
+    /// Held as long as the store is open, so that nobody puts another file in its place.
+    _lock: Option<whole_file::FileLock>,
 }
 
 impl HubStore {
     /// Opens the database, makes it if it is SQLite and not there, and brings it to this version's schema.
     pub async fn open(database: Database) -> Result<Self, StoreError> {
+        let lock = whole_file::FileLock::shared(&database)?;
         let readers = database.readers().await?;
         let fresh = migrate::run(&database, migrate::STEPS).await?;
-        let hub_id = read_hub_id(&readers).await?;
+        let hub_id = read_meta(&readers, "hub_id").await?;
+        let challenge_key = read_meta(&readers, "challenge_key").await?;
         let links = Arc::new(LinkMemory::default());
         let changes = Changes::new(links.clone());
         let transactor = Transactor::new(&database, &readers, changes.clone()).await?;
         let heartbeats = heartbeat::Heartbeats::default();
-        let inner =
-            OpenStore { database, hub_id, fresh, readers, transactor, changes, links, heartbeats };
+        let login_uses = login_admin::LoginUses::default();
+        let inner = OpenStore {
+            database,
+            hub_id,
+            challenge_key,
+            fresh,
+            readers,
+            transactor,
+            changes,
+            links,
+            heartbeats,
+            login_uses,
+            _lock: lock,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The name of this hub, drawn with its database.
     pub fn hub_id(&self) -> &str {
         &self.inner.hub_id
+    }
+
+    /// What challenges are made and known by, the same at every replica.
+    pub(crate) fn challenge_key(&self) -> &str {
+        &self.inner.challenge_key
     }
 
     /// Whether the database was made just now.
@@ -170,6 +202,9 @@ impl HubStore {
         if let Err(error) = self.flush_heartbeats().await {
             tracing::warn!(%error, "the last signs of life were not kept");
         }
+        if let Err(error) = self.flush_login_uses().await {
+            tracing::warn!(%error, "the last uses of logins were not kept");
+        }
         self.inner.transactor.close().await;
         self.inner.readers.close().await;
     }
@@ -199,8 +234,7 @@ impl HubStore {
     }
 }
 
-async fn read_hub_id(readers: &AnyPool) -> Result<String, StoreError> {
-    let row =
-        sqlx::query("SELECT value FROM meta WHERE name = 'hub_id'").fetch_one(readers).await?;
-    Ok(row.try_get(0)?)
+async fn read_meta(readers: &AnyPool, name: &str) -> Result<String, StoreError> {
+    let query = sqlx::query("SELECT value FROM meta WHERE name = $1").bind(name);
+    Ok(query.fetch_one(readers).await?.try_get(0)?)
 }

@@ -4,25 +4,20 @@
 //! whether it builds on what is kept, and what becomes of each part. Nothing a report says is believed about any other host.
 
 use evenkeel_core::fleet::{
-    EnvelopeVerdict, GuestReport, HostReport, ReportedDecision, SealedText, ToldOperation,
+    EnvelopeVerdict, HostReport, ReportedDecision, SealedText, ToldOperation,
 };
-use serde::Serialize;
 use sqlx::Row as _;
 
 use super::hosts::no_such_host;
+use super::kept_bytes::{KeptBytes, NAME_BYTES_MAX, entry_text, length, text_of};
 use super::limits::{
-    DECISIONS_PER_HOST_MAX, GENERATION_STEP_MAX, GUEST_BYTES_MAX, GUESTS_PER_HOST_MAX,
-    ITEMS_PER_HOST_MAX, NUMBER_MAX, OPS_PER_HOST_MAX,
+    DECISIONS_PER_HOST_MAX, GENERATION_STEP_MAX, GUESTS_PER_HOST_MAX, ITEMS_PER_HOST_MAX,
+    NUMBER_MAX, OPS_PER_HOST_MAX,
 };
 use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, StoreChange, StoreError};
 use crate::problem::{Problem, ProblemCode};
-
-/// The longest name of anything in a report that has a column of its own.
-const NAME_BYTES_MAX: usize = 200;
-/// The largest op, decision or verdict kept.
-const ENTRY_BYTES_MAX: usize = 64 * 1024;
 
 /// A head that was verified.
 #[derive(Debug, Clone)]
@@ -62,6 +57,8 @@ struct ReportMark {
     seq: i64,
     serial: i64,
     newest: i64,
+    /// Bytes of the host's ops and decisions, and of its guests, as they were counted so far.
+    bytes: KeptBytes,
 }
 
 impl HubStore {
@@ -75,7 +72,7 @@ impl StoreWrite for NewReport {
     type Out = ();
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
-        let mark = self.mark(tx).await?;
+        let mut mark = self.mark(tx).await?;
         if mark.instance == self.instance && mark.seq == self.seq {
             return Ok(());
         }
@@ -90,9 +87,11 @@ impl StoreWrite for NewReport {
         }
         if begins {
             self.forget_the_last(tx).await?;
+            mark.bytes.guests = 0;
         }
-        let (guests, items) = (self.guests(tx).await?, self.items(tx).await?);
-        let serial = self.history(tx, mark.serial).await?;
+        let guests = self.guests(tx, &mut mark.bytes).await?;
+        let items = self.items(tx).await?;
+        let serial = self.history(tx, mark.serial, &mut mark.bytes).await?;
         self.verdicts(tx).await?;
         self.state(tx, begins, begins || guests || items).await?;
         self.anchor(tx).await?;
@@ -109,7 +108,7 @@ impl NewReport {
     async fn mark(&self, tx: &mut WriteTx<'_>) -> Result<ReportMark, StoreError> {
         let lock = tx.for_update();
         let query = format!(
-            "SELECT instance, seq, serial, key_fingerprint, wanted, reported FROM hosts WHERE id = $1{lock}"
+            "SELECT instance, seq, serial, key_fingerprint, wanted, reported, history_bytes, guest_bytes FROM hosts WHERE id = $1{lock}"
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(query))
             .bind(self.host.as_str())
@@ -125,6 +124,7 @@ impl NewReport {
             seq: row.try_get(1)?,
             serial: row.try_get(2)?,
             newest: wanted.max(reported),
+            bytes: KeptBytes { history: row.try_get(6)?, guests: row.try_get(7)? },
         })
     }
 
@@ -138,8 +138,13 @@ impl NewReport {
         Ok(())
     }
 
-    async fn guests(&self, tx: &mut WriteTx<'_>) -> Result<bool, StoreError> {
+    async fn guests(
+        &self,
+        tx: &mut WriteTx<'_>,
+        bytes: &mut KeptBytes,
+    ) -> Result<bool, StoreError> {
         for guest in &self.report.guests {
+            let text = bytes.guest_text(tx, &self.host, guest).await?;
             sqlx::query(
                 "INSERT INTO guests (host, guest, name, state, body, updated_at) VALUES ($1, $2, $3, $4, $5, $6) \
                  ON CONFLICT (host, guest) DO UPDATE SET name = excluded.name, state = excluded.state, \
@@ -149,7 +154,7 @@ impl NewReport {
             .bind(plain(&guest.guest, NAME_BYTES_MAX))
             .bind(plain(&guest.name, NAME_BYTES_MAX))
             .bind(plain(&guest.state, NAME_BYTES_MAX))
-            .bind(guest_text(guest))
+            .bind(text)
             .bind(tx.now.0)
             .execute(&mut *tx.connection)
             .await?;
@@ -200,15 +205,20 @@ impl NewReport {
     }
 
     /// Ops and decisions, each with a serial of its host; the oldest go when there are too many.
-    async fn history(&self, tx: &mut WriteTx<'_>, mut serial: i64) -> Result<i64, StoreError> {
+    async fn history(
+        &self,
+        tx: &mut WriteTx<'_>,
+        mut serial: i64,
+        bytes: &mut KeptBytes,
+    ) -> Result<i64, StoreError> {
         let before = serial;
         for op in &self.report.ops {
             serial += 1;
-            self.op(tx, op, serial).await?;
+            bytes.history += self.op(tx, op, serial).await?;
         }
         for decision in &self.report.decisions {
             serial += 1;
-            self.decision(tx, decision, serial).await?;
+            bytes.history += self.decision(tx, decision, serial).await?;
         }
         if serial == before {
             return Ok(serial);
@@ -223,6 +233,7 @@ impl NewReport {
                 .execute(&mut *tx.connection)
                 .await?;
         }
+        bytes.bound_history(tx, &self.host).await?;
         Ok(serial)
     }
 
@@ -231,7 +242,13 @@ impl NewReport {
         tx: &mut WriteTx<'_>,
         op: &ToldOperation,
         serial: i64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<i64, StoreError> {
+        let text = entry_text(op, || ToldOperation {
+            changes: Vec::new(),
+            reason: String::new(),
+            outcome: String::new(),
+            ..op.clone()
+        });
         sqlx::query(
             "INSERT INTO ops (host, op, serial, guest, kind, state, body, received_at) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (host, op) DO UPDATE SET serial = excluded.serial, \
@@ -243,11 +260,11 @@ impl NewReport {
         .bind(plain(&op.guest, NAME_BYTES_MAX))
         .bind(plain(&op.kind, NAME_BYTES_MAX))
         .bind(plain(&op.state, NAME_BYTES_MAX))
-        .bind(entry_text(op, || ToldOperation { changes: Vec::new(), reason: String::new(), outcome: String::new(), ..op.clone() }))
+        .bind(text.as_str())
         .bind(tx.now.0)
         .execute(&mut *tx.connection)
         .await?;
-        Ok(())
+        Ok(length(&text))
     }
 
     async fn decision(
@@ -255,7 +272,9 @@ impl NewReport {
         tx: &mut WriteTx<'_>,
         decision: &ReportedDecision,
         serial: i64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<i64, StoreError> {
+        let text =
+            entry_text(decision, || ReportedDecision { detail: String::new(), ..decision.clone() });
         sqlx::query(
             "INSERT INTO decisions (host, serial, id, guest, code, body, received_at) \
              VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (host, id) DO NOTHING",
@@ -265,14 +284,11 @@ impl NewReport {
         .bind(plain(&decision.id, NAME_BYTES_MAX))
         .bind(plain(&decision.guest, NAME_BYTES_MAX))
         .bind(plain(&decision.code, NAME_BYTES_MAX))
-        .bind(entry_text(decision, || ReportedDecision {
-            detail: String::new(),
-            ..decision.clone()
-        }))
+        .bind(text.as_str())
         .bind(tx.now.0)
         .execute(&mut *tx.connection)
         .await?;
-        Ok(())
+        Ok(length(&text))
     }
 
     /// The only way an envelope leaves the queue before its end. A verdict that comes after the end is kept too.
@@ -280,7 +296,7 @@ impl NewReport {
         for verdict in &self.report.verdicts {
             let short = || EnvelopeVerdict { detail: String::new(), ..verdict.clone() };
             sqlx::query(
-                "UPDATE envelopes SET state = 'judged', verdict = $1, verdict_code = $2, verdict_at = $3 \
+                "UPDATE envelopes SET state = 'judged', body = '', verdict = $1, verdict_code = $2, verdict_at = $3 \
                  WHERE id = $4 AND host = $5 AND state <> 'judged'",
             )
             .bind(entry_text(verdict, short))
@@ -418,7 +434,8 @@ impl NewReport {
         let changed = if is_news { ", changed_at = $4, version = version + 1" } else { "" };
         let query = format!(
             "UPDATE hosts SET instance = $1, seq = $2, serial = $3, last_seen = $4, \
-             reported = CASE WHEN reported < $5 THEN $5 ELSE reported END{changed} WHERE id = $6 RETURNING version",
+             reported = CASE WHEN reported < $5 THEN $5 ELSE reported END, history_bytes = $7, guest_bytes = $8{changed} \
+             WHERE id = $6 RETURNING version",
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(query))
             .bind(self.instance.as_str())
@@ -427,6 +444,8 @@ impl NewReport {
             .bind(tx.now.0)
             .bind(reported)
             .bind(self.host.as_str())
+            .bind(mark.bytes.history)
+            .bind(mark.bytes.guests)
             .fetch_one(&mut *tx.connection)
             .await?;
         // Without news the version is whoever's wrote the row last.
@@ -438,36 +457,7 @@ impl NewReport {
     }
 }
 
-fn text_of(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("texts and numbers can always be written as JSON")
-}
-
 /// A sealed value as one line of JSON; what is signed stands in base64 and stays as it is.
 pub(crate) fn sealed_text(sealed: &SealedText) -> String {
     text_of(sealed)
-}
-
-/// An entry, or a shorter one if it is too large.
-fn entry_text<T: Serialize>(entry: &T, shorter: impl FnOnce() -> T) -> String {
-    let text = text_of(entry);
-    if text.len() <= ENTRY_BYTES_MAX {
-        return text;
-    }
-    let short = text_of(&shorter());
-    if short.len() <= ENTRY_BYTES_MAX { short } else { "{}".to_owned() }
-}
-
-/// A guest, or what fits of it.
-fn guest_text(guest: &GuestReport) -> String {
-    let text = text_of(guest);
-    if text.len() <= GUEST_BYTES_MAX {
-        return text;
-    }
-    text_of(&GuestReport {
-        guest: plain(&guest.guest, NAME_BYTES_MAX),
-        name: plain(&guest.name, NAME_BYTES_MAX),
-        state: plain(&guest.state, NAME_BYTES_MAX),
-        problems: vec!["what the host tells of this guest is too large to be kept".to_owned()],
-        ..GuestReport::default()
-    })
 }

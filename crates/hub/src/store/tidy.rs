@@ -1,5 +1,7 @@
 //! What time takes away: envelopes past their end, old ops and decisions, secrets that are good for nothing any more.
 
+use sqlx::Row as _;
+
 use super::limits::HISTORY_KEPT_S;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, StoreError};
@@ -16,15 +18,33 @@ impl HubStore {
 
 struct TidyUp;
 
+impl TidyUp {
+    /// Drafts past their end, with the texts that nobody else needs. First of all: documents are locked before any other row.
+    async fn drafts(&self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
+        let over = sqlx::query("SELECT COUNT(*) FROM drafts WHERE expires_at <= $1")
+            .bind(tx.now.0)
+            .fetch_one(&mut *tx.connection)
+            .await?;
+        if over.try_get::<i64, _>(0)? == 0 {
+            return Ok(());
+        }
+        tx.lock_documents().await?;
+        let over = sqlx::query("DELETE FROM drafts WHERE expires_at <= $1 RETURNING manifest")
+            .bind(tx.now.0)
+            .fetch_all(&mut *tx.connection)
+            .await?;
+        tx.release_texts(&over).await
+    }
+}
+
 /// What is over at a moment.
-const PAST_THEIR_END: [&str; 7] = [
-    "UPDATE envelopes SET state = 'expired' WHERE state = 'waiting' AND expires_at <= $1",
+const PAST_THEIR_END: [&str; 6] = [
+    "UPDATE envelopes SET state = 'expired', body = '' WHERE state = 'waiting' AND expires_at <= $1",
     "DELETE FROM api_tokens WHERE expires_at <= $1",
-    "DELETE FROM sessions WHERE expires_at <= $1",
-    "DELETE FROM one_time_codes WHERE expires_at <= $1",
-    "DELETE FROM login_challenges WHERE expires_at <= $1",
+    "DELETE FROM console_codes WHERE expires_at <= $1",
+    "DELETE FROM first_admin_codes WHERE expires_at <= $1",
+    "DELETE FROM spent_challenges WHERE expires_at <= $1",
     "DELETE FROM enrol_tokens WHERE expires_at <= $1",
-    "DELETE FROM drafts WHERE expires_at <= $1",
 ];
 
 /// What is older than a moment, some of it.
@@ -37,6 +57,7 @@ impl StoreWrite for TidyUp {
     type Out = ();
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
+        self.drafts(tx).await?;
         for query in PAST_THEIR_END {
             sqlx::query(query).bind(tx.now.0).execute(&mut *tx.connection).await?;
         }

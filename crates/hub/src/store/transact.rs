@@ -116,6 +116,36 @@ impl<'c> WriteTx<'c> {
         }
     }
 
+    /// The same, and there is no such row while another keeps it.
+    pub(in crate::store) fn for_update_if_free(&self) -> &'static str {
+        match self.kind {
+            DatabaseKind::Sqlite => "",
+            DatabaseKind::Postgres => " FOR UPDATE SKIP LOCKED",
+        }
+    }
+
+    /// Which database it is.
+    pub(in crate::store) fn kind(&self) -> DatabaseKind {
+        self.kind
+    }
+
+    /// What keeps rows that must not go before the commit, while others rely on them too. Nobody who holds them so may go on to
+    /// write them: two of those would wait for each other.
+    pub(in crate::store) fn for_key_share(&self) -> &'static str {
+        match self.kind {
+            DatabaseKind::Sqlite => "",
+            DatabaseKind::Postgres => " FOR KEY SHARE",
+        }
+    }
+
+    /// The same for the account `a`, which must not go, and its key `k`, which is written.
+    pub(in crate::store) fn for_a_login(&self) -> &'static str {
+        match self.kind {
+            DatabaseKind::Sqlite => "",
+            DatabaseKind::Postgres => " FOR KEY SHARE OF a FOR NO KEY UPDATE OF k",
+        }
+    }
+
     /// The host's row is ours until the commit, changed and with a new version: every write about a host begins here, so that
     /// two of them never wait for each other crosswise. False if there is no such host.
     pub(in crate::store) async fn take_host(&mut self, host: &str) -> Result<bool, StoreError> {

@@ -215,15 +215,14 @@ impl HubStore {
         rows.iter().map(history_row).collect()
     }
 
-    /// Items of all hosts after a host and an id, in that order.
+    /// Items of a host after an id, in the order of their ids.
     pub async fn pending_after(
         &self,
         (host, id): (&str, &str),
         limit: i64,
     ) -> Result<Vec<PendingRow>, StoreError> {
         let rows = sqlx::query(
-            "SELECT host, id, item, received_at FROM pending_items WHERE host > $1 OR (host = $1 AND id > $2) \
-             ORDER BY host, id LIMIT $3",
+            "SELECT host, id, item, received_at FROM pending_items WHERE host = $1 AND id > $2 ORDER BY id LIMIT $3",
         )
         .bind(host)
         .bind(id)

@@ -33,7 +33,8 @@ impl Writer {
         let (sender, receiver) = mpsc::channel(WRITES_WAITING_MAX);
         let task = tokio::spawn(turn(database, connection, receiver, changes));
         let weak = sender.downgrade();
-        let (waiting, task) = (Mutex::new(Some(sender)), Mutex::new(Some(task)));
+        let waiting = Mutex::new(Some(sender));
+        let task = Mutex::new(Some(task));
         Ok(Self { waiting, sender: weak, task })
     }
 

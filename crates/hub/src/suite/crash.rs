@@ -284,7 +284,8 @@ async fn every_acknowledged_act_on_sqlite_was_synced() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("hub.sqlite").display());
     made(&url).await;
-    let (log, says) = (directory.path().join("trace"), directory.path().join("says"));
+    let log = directory.path().join("trace");
+    let says = directory.path().join("says");
     let one = child("suite::crash::writing_child");
     let ended = Command::new("strace")
         .args(["-f", "-qq", "-y", "-e", "trace=pwrite64,fdatasync,fsync,write", "-o"])
@@ -296,7 +297,8 @@ async fn every_acknowledged_act_on_sqlite_was_synced() {
         .output()
         .unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let (mut unsynced, mut acknowledged) = (0, 0);
+    let mut unsynced = 0;
+    let mut acknowledged = 0;
     for line in std::fs::read_to_string(&log).unwrap().lines() {
         if line.contains("hub.sqlite-wal>") && line.contains("pwrite64(") {
             unsynced += 1;

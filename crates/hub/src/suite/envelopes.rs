@@ -108,7 +108,8 @@ pub(super) async fn no_cursor_is_missed_by_whoever_follows_them(bed: TestBed) {
             })
         })
         .collect();
-    let (mut cursor, mut seen) = (0, Vec::new());
+    let mut cursor = 0;
+    let mut seen = Vec::new();
     while seen.len() < 24 {
         let polled = host.poll(0, cursor, 20).await;
         assert_eq!(polled.status, 200, "{seen:?}");

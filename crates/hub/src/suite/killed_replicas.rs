@@ -24,7 +24,7 @@ use super::crash::child;
 use super::host::{HubReply, TestHost};
 use super::postgres::TestPostgres;
 use crate::secret_text::{SecretKind, SecretText, random_hex};
-use crate::server::{ServeLimits, ServerOptions, TlsChoice, start};
+use crate::server::{ServeLimits, ServerOptions, TlsChoice, TrustedProxies, start};
 use crate::store::{Account, AccountKey, Database, HubStore, HubTime, NewAccount, PersonRole};
 
 const DATABASE: &str = "EVENKEEL_HUB_TEST_DATABASE";
@@ -58,6 +58,9 @@ async fn replica_child() {
         public_url: Some(PUBLIC_URL.to_owned()),
         tls: TlsChoice::Plain,
         limits: ServeLimits::default(),
+        proxies: TrustedProxies::default(),
+        audit_archive: None,
+        metrics_token: None,
     };
     let running = start(options).await.unwrap();
     running.hub.stopped().await;
@@ -149,11 +152,18 @@ async fn live(
         for waiting in polled.await.body["envelopes"].as_array().into_iter().flatten() {
             let envelope = waiting["id"].as_str().unwrap().parse().unwrap();
             let code = "replay".to_owned();
-            verdicts.push(EnvelopeVerdict { envelope, code, op: None, detail: String::new() });
+            verdicts.push(EnvelopeVerdict {
+                envelope,
+                code,
+                op: None,
+                detail: String::new(),
+                sealed: None,
+            });
         }
 
         let seq = ledger.seq + 1;
-        let (op, decision) = (format!("op_{seq}"), format!("{seq:064x}"));
+        let op = format!("op_{seq}");
+        let decision = format!("{seq:064x}");
         let report = HostReport {
             guests: vec![GuestReport {
                 guest: format!("lxc/{}", 100 + seq % 20),
@@ -168,7 +178,8 @@ async fn live(
             verdicts: std::mem::take(&mut verdicts),
             ..HostReport::default()
         };
-        let (number, base) = (seq.unsigned_abs(), ledger.seq.unsigned_abs());
+        let number = seq.unsigned_abs();
+        let base = ledger.seq.unsigned_abs();
         let reply = insist(&urls, &mut turn, &repeats, async |url| {
             host.url = url.to_owned();
             host.try_report(number, base, &report).await
@@ -282,7 +293,8 @@ async fn whichever_replica_is_killed_the_database_is_the_ledger_of_what_was_ackn
         told = (told.0 + ledger.ops.len(), told.1 + ledger.envelopes.len());
         assert_eq!(kept(&database, name).await, ledger, "{name}");
     }
-    let (asked, repeated) = (&repeats.asked, &repeats.repeated);
+    let asked = &repeats.asked;
+    let repeated = &repeats.repeated;
     println!(
         "{kills} kills in {seconds} s: {} requests, {} repeated; {} reports, {} envelopes acknowledged, all kept once and in order",
         asked.load(Ordering::Relaxed),
@@ -296,9 +308,11 @@ async fn whichever_replica_is_killed_the_database_is_the_ledger_of_what_was_ackn
 
 /// An editor with a token.
 async fn person(store: &HubStore) -> String {
-    let (name, scope) = ("alice".to_owned(), "*".to_owned());
+    let name = "alice".to_owned();
+    let scope = "*".to_owned();
     let account = Account { name, role: PersonRole::Editor, scope };
-    let (fingerprint, key_line) = ("SHA256:alice".to_owned(), "ssh-ed25519 AAAA".to_owned());
+    let fingerprint = "SHA256:alice".to_owned();
+    let key_line = "ssh-ed25519 AAAA".to_owned();
     let key = AccountKey { fingerprint, key_line };
     let made_by = "server".to_owned();
     store.add_account(NewAccount { account, key, made_by, first_code: None }).await.unwrap();

@@ -8,11 +8,11 @@ use super::{TestBed, document};
 use crate::problem::ProblemCode;
 use crate::secret_text::{SecretHash, SecretKind, SecretText};
 use crate::store::{
-    Account, AccountKey, CodePurpose, DRAFTS_PER_HOST_MAX, NewAccount, NewDraft, PersonRole,
-    StoreError,
+    Account, AccountActor, AccountKey, AnsweredChallenge, CodeOutcome, DRAFTS_PER_HOST_MAX,
+    HubStore, HubTime, NewAccount, NewDraft, PersonRole, StoreError,
 };
 
-async fn account(bed: &TestBed, name: &str, role: PersonRole, scope: &str) {
+pub(super) async fn account(bed: &TestBed, name: &str, role: PersonRole, scope: &str) {
     let key = AccountKey { fingerprint: format!("SHA256:{name}"), key_line: String::new() };
     let account = Account::new(name, role, scope).unwrap();
     let made_by = "server".to_owned();
@@ -20,50 +20,77 @@ async fn account(bed: &TestBed, name: &str, role: PersonRole, scope: &str) {
     bed.store().add_account(new).await.unwrap();
 }
 
-fn drawn(kind: SecretKind) -> SecretHash {
+pub(super) fn drawn(kind: SecretKind) -> SecretHash {
     SecretText::draw(kind).hash()
 }
 
-pub(super) async fn a_challenge_is_spent_once_whoever_asks(bed: TestBed) {
-    let nonce = SecretHash::of("nonce");
-    bed.store().add_challenge(nonce.clone(), "alice", 60).await.unwrap();
-    let asked = (0..10).map(|_| {
-        let (store, nonce) = (bed.store().clone(), nonce.clone());
-        tokio::spawn(async move { store.spend_challenge(nonce, "alice").await.unwrap() })
+/// A token of an account, by its own key.
+pub(super) async fn token(store: &HubStore, name: &str) -> SecretHash {
+    let token = drawn(SecretKind::ApiToken);
+    let key = format!("SHA256:{name}");
+    store.open_token(token.clone(), name, &key, 60).await.unwrap().unwrap();
+    token
+}
+
+/// A session of a token, in a browser.
+pub(super) async fn session(store: &HubStore, token: &SecretHash) -> SecretHash {
+    let code = drawn(SecretKind::OneTimeCode);
+    assert!(store.add_console_code(code.clone(), token.clone(), "4f7kq2mx", 60).await.unwrap());
+    let session = drawn(SecretKind::Session);
+    let opened = store.open_session(code, session.clone(), "4f7kq2mx").await.unwrap();
+    assert!(matches!(opened, CodeOutcome::Opened(_)), "{opened:?}");
+    session
+}
+
+pub(super) async fn z17_a_challenge_is_answered_once_whoever_asks(bed: TestBed) {
+    account(&bed, "alice", PersonRole::Viewer, "*").await;
+    let other = bed.another().await;
+    let answered = |life_s: i64| AnsweredChallenge {
+        hash: SecretHash::of("nonce"),
+        expires_at: HubTime::now().plus_s(life_s),
+    };
+    let asked = (0..10).map(|number| {
+        let store = if number % 2 == 0 { bed.store().clone() } else { other.hub.store().clone() };
+        let challenge = answered(60);
+        tokio::spawn(async move {
+            let token = drawn(SecretKind::ApiToken);
+            let by = ("alice", "SHA256:alice");
+            store.answer_challenge(challenge, token, by, 60).await.unwrap().is_some()
+        })
     });
-    let spent = futures_util::future::join_all(asked).await;
-    assert_eq!(spent.into_iter().filter(|spent| *spent.as_ref().unwrap()).count(), 1);
-    let other = SecretHash::of("other");
-    bed.store().add_challenge(other.clone(), "alice", 60).await.unwrap();
-    assert!(!bed.store().spend_challenge(other.clone(), "bob").await.unwrap());
-    assert!(!bed.store().spend_challenge(other, "alice").await.unwrap(), "bob's try ended it");
-    let late = SecretHash::of("late");
-    bed.store().add_challenge(late.clone(), "alice", -1).await.unwrap();
-    assert!(!bed.store().spend_challenge(late, "alice").await.unwrap());
+    let opened = futures_util::future::join_all(asked).await;
+    assert_eq!(opened.into_iter().filter(|opened| *opened.as_ref().unwrap()).count(), 1);
+    assert_eq!(bed.number("SELECT COUNT(*) FROM api_tokens").await, 1);
+    bed.store().tidy().await.unwrap();
+    assert_eq!(bed.number("SELECT COUNT(*) FROM spent_challenges").await, 1, "in its minute");
+    bed.sql("UPDATE spent_challenges SET expires_at = 1").await;
+    bed.store().tidy().await.unwrap();
+    assert_eq!(bed.number("SELECT COUNT(*) FROM spent_challenges").await, 0);
 }
 
 pub(super) async fn a_token_ends_with_its_time_its_key_and_its_account(bed: TestBed) {
     account(&bed, "root", PersonRole::Admin, "*").await;
     account(&bed, "alice", PersonRole::Editor, "eu-*").await;
     let store = bed.store();
-    let (good, late) = (drawn(SecretKind::ApiToken), drawn(SecretKind::ApiToken));
+    let good = drawn(SecretKind::ApiToken);
+    let late = drawn(SecretKind::ApiToken);
     let opened =
         store.open_token(good.clone(), "alice", "SHA256:alice", 60).await.unwrap().unwrap();
     assert_eq!((opened.account.role, opened.account.scope.as_str()), (PersonRole::Editor, "eu-*"));
-    let found = store.account_by_token(&good).await.unwrap();
-    assert_eq!(found.map(|account| account.name).as_deref(), Some("alice"));
+    let found = store.login_by_token(&good).await.unwrap();
+    assert_eq!(found.map(|login| login.account.name).as_deref(), Some("alice"));
     store.open_token(late.clone(), "alice", "SHA256:alice", -1).await.unwrap();
-    assert_eq!(store.account_by_token(&late).await.unwrap(), None, "over");
+    assert_eq!(store.login_by_token(&late).await.unwrap(), None, "over");
     let other_key = store.open_token(drawn(SecretKind::ApiToken), "alice", "SHA256:root", 60).await;
     assert_eq!(other_key.unwrap(), None, "another's key");
     let ended = drawn(SecretKind::ApiToken);
     store.open_token(ended.clone(), "alice", "SHA256:alice", 60).await.unwrap();
     store.end_token(ended.clone(), "alice").await.unwrap();
-    assert_eq!(store.account_by_token(&ended).await.unwrap(), None, "logged out");
-    assert!(store.account_by_token(&good).await.unwrap().is_some(), "the other one goes on");
-    store.remove_account("alice", "root").await.unwrap();
-    assert_eq!(store.account_by_token(&good).await.unwrap(), None, "removed");
-    for table in ["api_tokens", "account_keys WHERE account = 'alice'"] {
+    assert_eq!(store.login_by_token(&ended).await.unwrap(), None, "logged out");
+    assert!(store.login_by_token(&good).await.unwrap().is_some(), "the other one goes on");
+    store.remove_account("alice", AccountActor::Server).await.unwrap();
+    assert_eq!(store.login_by_token(&good).await.unwrap(), None, "removed");
+    for table in ["api_tokens", "account_keys WHERE fingerprint = 'SHA256:alice'"] {
         assert_eq!(bed.number(&format!("SELECT COUNT(*) FROM {table}")).await, 0, "{table}");
     }
 }
@@ -71,36 +98,53 @@ pub(super) async fn a_token_ends_with_its_time_its_key_and_its_account(bed: Test
 pub(super) async fn a_code_becomes_one_session_however_many_ask(bed: TestBed) {
     account(&bed, "alice", PersonRole::Viewer, "*").await;
     let store = bed.store();
+    let token = token(store, "alice").await;
     let code = drawn(SecretKind::OneTimeCode);
-    store.add_code(code.clone(), CodePurpose::Console, "alice", 60).await.unwrap();
+    store.add_console_code(code.clone(), token.clone(), "4f7kq2mx", 60).await.unwrap();
     let asked = (0..10).map(|_| {
-        let (store, code) = (store.clone(), code.clone());
+        let store = store.clone();
+        let code = code.clone();
         tokio::spawn(async move {
-            store.open_session(code, drawn(SecretKind::Session), 60).await.unwrap().is_some()
+            let session = drawn(SecretKind::Session);
+            let outcome = store.open_session(code, session, "4f7kq2mx").await.unwrap();
+            matches!(outcome, CodeOutcome::Opened(_))
         })
     });
     let opened = futures_util::future::join_all(asked).await;
     assert_eq!(opened.into_iter().filter(|opened| *opened.as_ref().unwrap()).count(), 1);
     assert_eq!(bed.number("SELECT COUNT(*) FROM sessions").await, 1);
     let first = drawn(SecretKind::OneTimeCode);
-    store.add_code(first.clone(), CodePurpose::FirstAdmin, "alice", 60).await.unwrap();
-    let session = store.open_session(first, drawn(SecretKind::Session), 60).await.unwrap();
-    assert_eq!(session, None, "a code for another purpose");
+    store.set_first_admin_code(first.clone()).await.unwrap();
+    let session = store.open_session(first, drawn(SecretKind::Session), "4f7kq2mx").await.unwrap();
+    assert_eq!(session, CodeOutcome::Unknown, "a code for another purpose");
+    let late = drawn(SecretKind::OneTimeCode);
+    store.add_console_code(late.clone(), token, "4f7kq2mx", -1).await.unwrap();
+    let session = store.open_session(late, drawn(SecretKind::Session), "4f7kq2mx").await.unwrap();
+    assert_eq!(session, CodeOutcome::Unknown, "too late");
 }
 
 pub(super) async fn the_last_admin_stays(bed: TestBed) {
     account(&bed, "alice", PersonRole::Admin, "*").await;
     account(&bed, "eu", PersonRole::Admin, "eu-*").await;
-    let removed = bed.store().remove_account("alice", "alice").await;
+    let store = bed.store();
+    let server = || AccountActor::Server;
     let is_conflict = |error: &StoreError| matches!(error, StoreError::Refused(problem) if problem.code == ProblemCode::Conflict);
+    let removed = store.remove_account("alice", server()).await;
     assert!(removed.as_ref().is_err_and(is_conflict), "{removed:?}");
+    for (role, scope) in [(PersonRole::Editor, "*"), (PersonRole::Admin, "eu-*")] {
+        let lesser = Account::new("alice", role, scope).unwrap();
+        let changed = store.change_account(lesser, server()).await;
+        assert!(changed.as_ref().is_err_and(is_conflict), "{role:?} of {scope}: {changed:?}");
+    }
+    let key = store.remove_account_key("alice", "SHA256:alice", server()).await;
+    assert!(key.as_ref().is_err_and(is_conflict), "{key:?}");
     account(&bed, "bob", PersonRole::Admin, "*").await;
-    bed.store().remove_account("alice", "bob").await.unwrap();
-    assert!(bed.store().remove_account("alice", "bob").await.is_err(), "gone already");
-    let left = bed.store().accounts_after("", 10).await.unwrap();
+    store.remove_account("alice", server()).await.unwrap();
+    assert!(store.remove_account("alice", server()).await.is_err(), "gone already");
+    let left = store.accounts_after("", 10).await.unwrap();
     let names: Vec<&str> = left.iter().map(|listed| listed.account.name.as_str()).collect();
     assert_eq!(names, ["bob", "eu"]);
-    assert_eq!(left[0].keys, ["SHA256:bob"]);
+    assert_eq!(left[0].keys[0].fingerprint, "SHA256:bob");
 }
 
 pub(super) async fn drafts_are_bounded_and_share_their_texts(bed: TestBed) {
@@ -111,7 +155,7 @@ pub(super) async fn drafts_are_bounded_and_share_their_texts(bed: TestBed) {
         host: "pve1".to_owned(),
         base: 0,
         files: vec![WireFile { name: "web.toml".to_owned(), text: "same".to_owned() }],
-        manifest: b"manifest of same".to_vec(),
+        manifest: super::manifest_of("same"),
         message: String::new(),
         made_by: "alice".to_owned(),
     };

@@ -2,8 +2,11 @@
 //!
 //! One test a database runs the whole table, so that both run exactly the same, and PostgreSQL is started once.
 
+mod archive;
 mod crash;
 mod envelopes;
+mod families;
+mod growth;
 mod host;
 mod killed_replicas;
 mod limits;
@@ -16,8 +19,9 @@ mod pushes;
 mod replicas;
 mod reports;
 mod streams;
+mod whole_files;
 
-use evenkeel_core::fleet::WireFile;
+use evenkeel_core::fleet::{DocumentFiles, WireFile};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +29,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, stream};
 
 use crate::routes::Hub;
-use crate::server::{RunningHub, ServeLimits, ServerOptions, TlsChoice, start};
+use crate::server::{RunningHub, ServeLimits, ServerOptions, TlsChoice, TrustedProxies, start};
 use crate::store::{HubStore, NewDocument};
 use postgres::TestPostgres;
 
@@ -88,12 +92,34 @@ const CASES: &[SuiteCase] = cases! {
         no_secret_is_in_the_database,
         every_route_of_hosts_and_people_wants_a_credential;
     logins:
-        a_challenge_is_spent_once_whoever_asks,
+        z17_a_challenge_is_answered_once_whoever_asks,
         a_token_ends_with_its_time_its_key_and_its_account,
         a_code_becomes_one_session_however_many_ask,
         the_last_admin_stays,
         drafts_are_bounded_and_share_their_texts,
         people_read_what_hosts_reported;
+    families:
+        z12_a_session_ends_with_its_token_however_that_ends,
+        z12_a_change_of_role_holds_for_what_was_handed_out,
+        z12_the_last_use_of_a_login_is_told,
+        z13_no_login_outlives_the_removal_it_races,
+        z14_of_two_admins_who_remove_each_other_one_stays,
+        z22_a_code_opens_nothing_in_another_browser;
+    growth:
+        z18_of_an_envelope_that_is_over_the_verdict_stays_alone,
+        z18_a_hosts_bytes_are_bounded_whatever_it_tells,
+        z19_one_more_draft_costs_the_same_beside_very_many_documents,
+        z19_texts_go_with_whoever_needed_them_last;
+    archive:
+        z18_old_lines_of_the_audit_move_to_files_and_the_table_goes_on,
+        z18_lines_over_the_count_move_but_never_young_ones,
+        lines_that_are_in_both_are_known_and_only_deleted,
+        a_line_that_is_not_as_it_was_archived_is_never_deleted,
+        one_hub_archives_at_a_time_and_in_one_directory,
+        a_tail_that_is_not_whole_is_put_aside,
+        bent_files_are_told_by_file_and_line,
+        new_lines_are_numbered_above_an_archive_that_is_newer_than_the_database,
+        an_archive_that_is_lost_is_told_and_another_can_begin;
     streams:
         a_report_taken_by_another_replica_is_heard,
         who_comes_back_is_told_what_they_missed,
@@ -137,6 +163,9 @@ impl TestBed {
             public_url: None,
             tls: TlsChoice::Plain,
             limits: ServeLimits::default(),
+            proxies: TrustedProxies::default(),
+            audit_archive: None,
+            metrics_token: None,
         };
         start(options).await.unwrap()
     }
@@ -194,11 +223,17 @@ async fn looked(hub: &Hub) {
 }
 
 /// A document of one file.
+/// The manifest of a document of one file.
+fn manifest_of(text: &str) -> Vec<u8> {
+    let files = DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap();
+    files.manifest().as_bytes().to_vec()
+}
+
 fn document(host: &str, seen: i64, text: &str) -> NewDocument {
     NewDocument {
         host: host.to_owned(),
         files: vec![WireFile { name: "web.toml".to_owned(), text: text.to_owned() }],
-        manifest: format!("manifest of {text}").into_bytes(),
+        manifest: manifest_of(text),
         author: None,
         author_key: String::new(),
         generation: None,

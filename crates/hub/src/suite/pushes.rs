@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use evenkeel_core::fleet::{Generation, GenerationState, HostReport, WireFile};
 
 use super::host::TestHost;
-use super::{TestBed, document};
+use super::{TestBed, document, manifest_of};
 use crate::problem::ProblemCode;
 use crate::store::{NewDocument, StoreError};
 
@@ -30,7 +30,7 @@ pub(super) async fn generations_rise_and_the_text_comes_back(bed: TestBed) {
     assert_eq!(bed.store().push(pushed).await.unwrap().generation, 1);
     assert_eq!(bed.store().push(document("pve1", 1, "two")).await.unwrap().generation, 2);
     let first = host.get("/v1/agent/documents/1").await.body;
-    assert_eq!(STANDARD.decode(first["manifest"].as_str().unwrap()).unwrap(), b"manifest of one");
+    assert_eq!(STANDARD.decode(first["manifest"].as_str().unwrap()).unwrap(), manifest_of("one"));
     assert_eq!(
         first["files"],
         serde_json::json!([
@@ -93,8 +93,15 @@ pub(super) async fn texts_are_kept_once_and_go_with_their_last_document(bed: Tes
     assert_eq!(bed.number("SELECT COUNT(*) FROM files").await, 1);
     assert!(bed.store().document("pve2", 1).await.unwrap().is_some());
     assert_eq!(bed.store().check().await.unwrap().faults, Vec::<String>::new());
+    bed.sql("UPDATE files SET text = '[guest.101]'").await;
+    let faults = bed.store().check().await.unwrap().faults;
+    assert!(
+        faults.len() == 1 && faults[0].contains("were changed"),
+        "a rewritten text: {faults:?}"
+    );
     bed.sql("DELETE FROM files").await;
-    assert_eq!(bed.store().check().await.unwrap().faults.len(), 1, "a lost text is found");
+    let faults = bed.store().check().await.unwrap().faults;
+    assert!(faults.iter().any(|fault| fault.contains("is missing")), "a lost text: {faults:?}");
 }
 
 pub(super) async fn a_restored_hub_goes_on_above_its_hosts(bed: TestBed) {

@@ -90,7 +90,7 @@ pub(super) async fn a_quiet_host_is_known_without_the_database(bed: TestBed) {
 
 pub(super) async fn hubs_that_start_together_make_one_database(bed: TestBed) {
     bed.sql("DROP TABLE meta").await;
-    for table in crate::store::dump::TABLES {
+    for table in crate::store::dump::TABLES.iter().rev() {
         bed.sql(&format!("DROP TABLE {table}")).await;
     }
     let opening = (0..6).map(|_| crate::store::HubStore::open(bed.store().database().clone()));

@@ -80,7 +80,8 @@ pub(super) async fn a_whole_report_in_pages_replaces_everything(bed: TestBed) {
     assert_eq!(host.report(1, 0, &first).await.status, 200);
     let pages = ["lxc/2", "lxc/3", "lxc/4"];
     for (place, guest) in (1_u64..).zip(pages) {
-        let (seq, base) = (place + 1, if place == 1 { 0 } else { place });
+        let seq = place + 1;
+        let base = if place == 1 { 0 } else { place };
         assert_eq!(host.report(seq, base, &with_guest(guest, "held")).await.status, 200);
     }
     assert_eq!(guests(&bed).await, ["lxc/2 held", "lxc/3 held", "lxc/4 held"]);

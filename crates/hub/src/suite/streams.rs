@@ -79,7 +79,8 @@ async fn settled(bed: &TestBed, other: &RunningHub) {
 
 pub(super) async fn a_report_taken_by_another_replica_is_heard(bed: TestBed) {
     let mut host = TestHost::enrolled(&bed, "pve1").await;
-    let (token, stranger) = (watcher(&bed, "alice", "*").await, watcher(&bed, "bob", "eu-*").await);
+    let token = watcher(&bed, "alice", "*").await;
+    let stranger = watcher(&bed, "bob", "eu-*").await;
     let other = bed.another().await;
     settled(&bed, &other).await;
     let mut stream = TestStream::open(&other.url, &token, None).await;

@@ -24,8 +24,9 @@ async fn furnished() -> Stage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_editor_finds_edits_pushes_signs_and_sees_it_happen() {
-    let (stage, browser) = (furnished().await, Browser::start().await);
-    let link = stage.link("alice", PersonRole::Editor, "*", 10).await;
+    let stage = furnished().await;
+    let browser = Browser::start().await;
+    let link = stage.link(&browser, "alice", (PersonRole::Editor, "*", 10)).await;
     browser.open(&link).await;
     browser.until("location.pathname === '/console/fleet'").await;
     assert_eq!(browser.script("return location.hash").await, "", "the code is gone");
@@ -158,8 +159,8 @@ async fn signs(stage: &Stage, browser: &Browser) {
     let text = browser.text().await;
     assert!(text.contains("512.0 GiB") || text.contains("512 GiB"), "{text}");
     assert!(text.contains("Have it saved first"), "{text}");
-    let short: String = pending["id"].as_str().unwrap().chars().take(12).collect();
-    assert!(text.contains(&format!("evenkeel sign {short} --hub --key KEY")), "{text}");
+    let short: String = pending["id"].as_str().unwrap().chars().take(16).collect();
+    assert!(text.contains(&format!("evenkeel approve {short} --hub --key KEY")), "{text}");
     assert!(!text.to_lowercase().contains("verified"), "{text}");
     assert!(text.contains("never asks for a private key"), "{text}");
     browser.fill("#envelope", &approval).await;
@@ -181,15 +182,16 @@ async fn signs(stage: &Stage, browser: &Browser) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_sees_no_button_that_would_be_refused_and_is_refused_all_the_same() {
-    let (stage, browser) = (furnished().await, Browser::start().await);
-    let alice = stage.link("alice", PersonRole::Editor, "*", 10).await;
+    let stage = furnished().await;
+    let browser = Browser::start().await;
+    let alice = stage.link(&browser, "alice", (PersonRole::Editor, "*", 10)).await;
     browser.open(&alice).await;
     browser.until("location.pathname === '/console/fleet'").await;
     browser.open(&stage.url("/console/hosts/pve1/edit")).await;
     browser.fill("#text-0", GOOD).await;
     browser.click("button[value=push]").await;
     browser.until("location.pathname === '/console/hosts/pve1/documents/1'").await;
-    let eve = stage.link("eve", PersonRole::Viewer, "pve*", 11).await;
+    let eve = stage.link(&browser, "eve", (PersonRole::Viewer, "pve*", 11)).await;
     browser.open(&eve).await;
     browser.until("location.pathname === '/console/fleet'").await;
     browser.sees("eve").await;
@@ -229,11 +231,12 @@ async fn a_viewer_sees_no_button_that_would_be_refused_and_is_refused_all_the_sa
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_whose_hub_began_anew_is_live_again_and_up_to_date() {
-    let (stage, browser) = (Stage::new().await, Browser::start().await);
+    let stage = Stage::new().await;
+    let browser = Browser::start().await;
     stage.host("pve1", HOST_SEED).await;
     let guest = |state| json!({"guests": [{"guest": "lxc/101", "name": "web", "state": state}]});
     stage.report("pve1", HOST_SEED, (1, 0), guest("as_declared")).await;
-    browser.open(&stage.link("alice", PersonRole::Viewer, "*", 10).await).await;
+    browser.open(&stage.link(&browser, "alice", (PersonRole::Viewer, "*", 10)).await).await;
     browser.until("location.pathname === '/console/fleet'").await;
     browser.open(&stage.url("/console/hosts/pve1")).await;
     browser.until("document.getElementById('live').textContent === 'live'").await;
@@ -257,9 +260,10 @@ async fn a_page_whose_hub_began_anew_is_live_again_and_up_to_date() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_admin_labels_hosts_and_manages_accounts() {
-    let (stage, browser) = (Stage::new().await, Browser::start().await);
+    let stage = Stage::new().await;
+    let browser = Browser::start().await;
     stage.host("pve1", HOST_SEED).await;
-    browser.open(&stage.link("root", PersonRole::Admin, "*", 10).await).await;
+    browser.open(&stage.link(&browser, "root", (PersonRole::Admin, "*", 10)).await).await;
     browser.until("location.pathname === '/console/fleet'").await;
     browser.open(&stage.url("/console/hosts/pve1")).await;
     browser.click("details.change summary").await;
@@ -268,6 +272,15 @@ async fn an_admin_labels_hosts_and_manages_accounts() {
     browser.sees("rack=a1").await;
     browser.open(&stage.url("/console/fleet?label=site%3Dberlin")).await;
     browser.until("document.querySelectorAll('tr[data-row]').length === 1").await;
+
+    browser.open(&stage.url("/console/fleet")).await;
+    browser.click("#add-host summary").await;
+    browser.fill("#host", "pve2").await;
+    browser.click("#add-host button").await;
+    browser.sees("A token for pve2").await;
+    browser
+        .until("/^evke_[0-9a-f]{64}$/.test(document.getElementById('enrol-token').textContent)")
+        .await;
 
     browser.click("nav a[href='/console/accounts']").await;
     browser.sees("Make an account").await;

@@ -108,7 +108,7 @@ async fn write_documents(stage: &Stage, browser: &Browser, note: &str) -> String
 async fn every_page_is_seen_by_everybody_and_asks_nothing_of_others() {
     let ((stage, mut pages), browser) = (furnished().await, Browser::start().await);
     let checker = axe();
-    browser.open(&stage.link("alice", PersonRole::Admin, "*", 10).await).await;
+    browser.open(&stage.link(&browser, "alice", (PersonRole::Admin, "*", 10)).await).await;
     browser.until("location.pathname === '/console/fleet'").await;
     let draft = write_documents(&stage, &browser, "web needs room").await;
     reported(&stage).await;
@@ -188,7 +188,7 @@ async fn accessibility(browser: &Browser, checker: &str) -> Vec<String> {
 async fn nothing_that_a_stranger_wrote_runs_on_any_page() {
     let ((stage, mut pages), browser) = (furnished().await, Browser::start().await);
     let all = PAYLOADS.join(" ");
-    browser.open(&stage.link("alice", PersonRole::Admin, "*", 10).await).await;
+    browser.open(&stage.link(&browser, "alice", (PersonRole::Admin, "*", 10)).await).await;
     browser.until("location.pathname === '/console/fleet'").await;
     let draft = write_documents(&stage, &browser, &all.replace('\n', " ")).await;
     pages.iter_mut().filter(|(_, path)| path == "DRAFT").for_each(|page| page.1.clone_from(&draft));

@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 use evenkeel_core::fleet::HostReport;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{LastBackup, Loss, Namespace, PendingItem};
+use evenkeel_hub::people::browser_mark::BrowserWord;
 use evenkeel_hub::secret_text::{SecretKind, SecretText};
-use evenkeel_hub::server::{self, RunningHub, ServeLimits, ServerOptions, TlsChoice};
-use evenkeel_hub::store::{
-    Account, AccountKey, CodePurpose, NewAccount, NewHost, NewReport, PersonRole,
+use evenkeel_hub::server::{
+    self, RunningHub, ServeLimits, ServerOptions, TlsChoice, TrustedProxies,
 };
+use evenkeel_hub::store::{Account, AccountKey, NewAccount, NewHost, NewReport, PersonRole};
 use serde_json::{Value, json};
 
+use super::browser::Browser;
 use super::destroy_item::destroy_item;
 use super::keys::{TestKey, binding, nonce, now, window};
 
@@ -54,21 +56,41 @@ impl Stage {
         sqlx::query(sqlx::AssertSqlSafe(query.to_owned())).execute(&mut connection).await.unwrap();
     }
 
-    /// An account, and the link with which it comes in.
-    pub(crate) async fn link(&self, name: &str, role: PersonRole, scope: &str, seed: u8) -> String {
+    /// An account, and the link with which it comes in by this browser.
+    pub(crate) async fn link(
+        &self,
+        browser: &Browser,
+        name: &str,
+        (role, scope, seed): (PersonRole, &str, u8),
+    ) -> String {
         let store = self.running.hub.store();
+        let key = TestKey::new(seed).account_key();
+        let fingerprint = key.fingerprint.clone();
         if store.account(name).await.unwrap().is_none() {
             let account = Account { name: name.to_owned(), role, scope: scope.to_owned() };
-            let key = TestKey::new(seed).account_key();
             let made_by = "server".to_owned();
             store
                 .add_account(NewAccount { account, key, made_by, first_code: None })
                 .await
                 .unwrap();
         }
+        let token = SecretText::draw(SecretKind::ApiToken);
+        store.open_token(token.hash(), name, &fingerprint, 3600).await.unwrap().unwrap();
         let code = SecretText::draw(SecretKind::OneTimeCode);
-        store.add_code(code.hash(), CodePurpose::Console, name, 60).await.unwrap();
+        let word = BrowserWord::read(&self.word(browser).await).unwrap();
+        let kept = store.add_console_code(code.hash(), token.hash(), word.as_str(), 60);
+        assert!(kept.await.unwrap());
         self.url(&format!("/console#{}", code.reveal()))
+    }
+
+    /// The word of a browser, as the hub's page shows it in it.
+    async fn word(&self, browser: &Browser) -> String {
+        browser.open(&self.url("/console")).await;
+        // Whoever is logged in already is sent on; the page is there all the same.
+        let read = "const asked = new XMLHttpRequest(); asked.open('GET', '/console', false); asked.send(); \
+             return /data-browser=\"([^\"]+)\"/.exec(asked.responseText)[1]";
+        let word = browser.script(read).await;
+        word.as_str().unwrap().to_owned()
     }
 
     /// A host that is enrolled.
@@ -138,6 +160,9 @@ async fn started(directory: &tempfile::TempDir, listen: SocketAddr) -> RunningHu
         public_url: None,
         tls: TlsChoice::Plain,
         limits: ServeLimits::default(),
+        proxies: TrustedProxies::default(),
+        audit_archive: None,
+        metrics_token: None,
     };
     server::start(options).await.unwrap()
 }
@@ -185,7 +210,7 @@ pub(crate) fn troubled() -> Value {
              "after_restart": ["memory"], "power": "running", "declared": {"cores": "4", "memory": "1024", "hostname": "web", "onboot": "1"},
              "actual": {"cores": "2", "memory": "1024", "hostname": "web", "onboot": "1", "arch": "amd64", "ostype": "debian", "swap": "512"}},
             {"guest": "lxc/102", "name": "cache", "state": "as_declared"},
-            {"guest": "qemu/110", "name": "billing", "state": "held", "held": [{"code": "pending_signature", "why": "destroying it needs a signature", "next": "sign the item with `evenkeel sign`"}]},
+            {"guest": "qemu/110", "name": "billing", "state": "held", "held": [{"code": "pending_signature", "why": "destroying it needs a signature", "next": "sign the item with `evenkeel approve`"}]},
             {"guest": "qemu/111", "name": "mail", "state": "failed", "problems": ["the node has no storage `fast`"]},
         ],
         "ops": [

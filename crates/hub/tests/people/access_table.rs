@@ -6,188 +6,12 @@
 use std::collections::BTreeMap;
 
 use axum::http::{Method, StatusCode};
-use evenkeel_hub::access::{Access, Scope};
 use evenkeel_hub::routes::{RowFace, table};
-use evenkeel_hub::store::PersonRole;
+use evenkeel_hub::store::{AccountActor, AccountKey, PersonRole};
 use serde_json::{Value, json};
 
+use super::meant_rows::{Leaves, MEANT, Meant, meant};
 use super::world::{TestKey, With, World, files};
-
-/// Method, path, who, and whether a request that is answered leaves a line in the audit.
-const MEANT: &[(&str, &str, Meant, Leaves)] = &[
-    ("GET", "/console", Meant::Anyone, Leaves::Nothing),
-    ("GET", "/console/accounts", Meant::HubAdmin, Leaves::Nothing),
-    ("GET", "/console/approvals", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/console/audit", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/console/audit/lines", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/console/envelopes/{envelope}", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/console/fleet", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/console/hosts/{host}", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/console/hosts/{host}/documents", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    (
-        "GET",
-        "/console/hosts/{host}/documents/{generation}",
-        Meant::OfHost(PersonRole::Viewer),
-        Leaves::Nothing,
-    ),
-    (
-        "GET",
-        "/console/hosts/{host}/documents/{generation}/restore",
-        Meant::OfHost(PersonRole::Editor),
-        Leaves::Nothing,
-    ),
-    (
-        "GET",
-        "/console/hosts/{host}/drafts/{draft}",
-        Meant::OfHost(PersonRole::Editor),
-        Leaves::Nothing,
-    ),
-    ("GET", "/console/hosts/{host}/edit", Meant::OfHost(PersonRole::Editor), Leaves::Nothing),
-    (
-        "GET",
-        "/console/hosts/{host}/guests/{kind}/{vmid}",
-        Meant::OfHost(PersonRole::Viewer),
-        Leaves::Nothing,
-    ),
-    ("GET", "/console/hosts/{host}/row", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/console/static/{file}", Meant::Anyone, Leaves::Nothing),
-    ("GET", "/first-admin", Meant::Anyone, Leaves::Nothing),
-    ("POST", "/console/accounts", Meant::HubAdmin, Leaves::AuditLine),
-    ("POST", "/console/accounts/{name}/keys", Meant::HubAdmin, Leaves::AuditLine),
-    ("POST", "/console/accounts/{name}/remove", Meant::HubAdmin, Leaves::AuditLine),
-    ("POST", "/console/envelopes", Meant::Some(PersonRole::Editor), Leaves::AuditLine),
-    (
-        "POST",
-        "/console/hosts/{host}/documents/{generation}/restore",
-        Meant::OfHost(PersonRole::Editor),
-        Leaves::AuditLine,
-    ),
-    (
-        "POST",
-        "/console/hosts/{host}/drafts/{draft}/drop",
-        Meant::OfHost(PersonRole::Editor),
-        Leaves::AuditLine,
-    ),
-    ("POST", "/console/hosts/{host}/edit", Meant::OfHost(PersonRole::Editor), Leaves::AuditLine),
-    (
-        "POST",
-        "/console/hosts/{host}/edit/check",
-        Meant::OfHost(PersonRole::Editor),
-        Leaves::Nothing,
-    ),
-    ("POST", "/console/hosts/{host}/labels", Meant::OfHost(PersonRole::Admin), Leaves::AuditLine),
-    ("POST", "/console/logout", Meant::Some(PersonRole::Viewer), Leaves::AuditLine),
-    ("DELETE", "/v1/accounts/{name}", Meant::HubAdmin, Leaves::AuditLine),
-    ("DELETE", "/v1/hosts/{host}", Meant::OfHost(PersonRole::Admin), Leaves::AuditLine),
-    (
-        "DELETE",
-        "/v1/hosts/{host}/drafts/{draft}",
-        Meant::OfHost(PersonRole::Editor),
-        Leaves::AuditLine,
-    ),
-    ("DELETE", "/v1/login", Meant::Some(PersonRole::Viewer), Leaves::AuditLine),
-    ("GET", "/healthz", Meant::Anyone, Leaves::Nothing),
-    ("GET", "/metrics", Meant::Anyone, Leaves::Nothing),
-    ("GET", "/readyz", Meant::Anyone, Leaves::Nothing),
-    ("GET", "/v1/accounts", Meant::HubAdmin, Leaves::Nothing),
-    ("GET", "/v1/agent/anchor", Meant::Host, Leaves::Nothing),
-    ("GET", "/v1/agent/documents/{generation}", Meant::Host, Leaves::Nothing),
-    ("GET", "/v1/agent/poll", Meant::Host, Leaves::Nothing),
-    ("GET", "/v1/audit", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/envelopes/{envelope}", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/events", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/decisions", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/documents", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    (
-        "GET",
-        "/v1/hosts/{host}/documents/{generation}",
-        Meant::OfHost(PersonRole::Viewer),
-        Leaves::Nothing,
-    ),
-    ("GET", "/v1/hosts/{host}/drafts", Meant::OfHost(PersonRole::Editor), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/drafts/{draft}", Meant::OfHost(PersonRole::Editor), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/envelopes", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/guests", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    (
-        "GET",
-        "/v1/hosts/{host}/guests/{kind}/{vmid}",
-        Meant::OfHost(PersonRole::Viewer),
-        Leaves::Nothing,
-    ),
-    ("GET", "/v1/hosts/{host}/ops", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/pending", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/login", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("GET", "/v1/openapi.json", Meant::Anyone, Leaves::Nothing),
-    ("GET", "/v1/pending", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
-    ("POST", "/v1/accounts", Meant::HubAdmin, Leaves::AuditLine),
-    ("POST", "/v1/accounts/{name}/keys", Meant::HubAdmin, Leaves::AuditLine),
-    ("POST", "/v1/agent/enrol", Meant::Anyone, Leaves::Nothing),
-    ("POST", "/v1/agent/reports", Meant::Host, Leaves::Nothing),
-    ("POST", "/v1/console-codes", Meant::Some(PersonRole::Viewer), Leaves::AuditLine),
-    ("POST", "/v1/enrol-tokens", Meant::Some(PersonRole::Admin), Leaves::AuditLine),
-    ("POST", "/v1/envelopes", Meant::Some(PersonRole::Editor), Leaves::AuditLine),
-    ("POST", "/v1/first-admin", Meant::Anyone, Leaves::Nothing),
-    ("POST", "/v1/hosts/{host}/documents", Meant::OfHost(PersonRole::Editor), Leaves::AuditLine),
-    // It keeps nothing.
-    (
-        "POST",
-        "/v1/hosts/{host}/documents/check",
-        Meant::OfHost(PersonRole::Editor),
-        Leaves::Nothing,
-    ),
-    ("POST", "/v1/hosts/{host}/drafts", Meant::OfHost(PersonRole::Editor), Leaves::AuditLine),
-    ("POST", "/v1/login", Meant::Anyone, Leaves::Nothing),
-    ("POST", "/v1/login/challenge", Meant::Anyone, Leaves::Nothing),
-    ("POST", "/v1/sessions", Meant::Anyone, Leaves::Nothing),
-    ("PUT", "/v1/hosts/{host}/labels", Meant::OfHost(PersonRole::Admin), Leaves::AuditLine),
-];
-
-/// Who is meant to ask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meant {
-    Anyone,
-    Host,
-    /// A person about one host of their scope.
-    OfHost(PersonRole),
-    /// A person about what they themselves see.
-    Some(PersonRole),
-    /// An admin whose scope is everything.
-    HubAdmin,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leaves {
-    Nothing,
-    AuditLine,
-}
-
-impl Meant {
-    fn of(access: Access) -> Self {
-        match access {
-            Access::Anyone => Self::Anyone,
-            Access::Host => Self::Host,
-            Access::Person(role, Scope::HostInPath) => Self::OfHost(role),
-            Access::Person(role, Scope::InHandler | Scope::Own) => Self::Some(role),
-            Access::Person(PersonRole::Admin, Scope::WholeHub) => Self::HubAdmin,
-            Access::Person(role, Scope::WholeHub) => panic!("{role:?} for the whole hub"),
-        }
-    }
-
-    fn role(self) -> Option<PersonRole> {
-        match self {
-            Self::Anyone | Self::Host => None,
-            Self::OfHost(role) | Self::Some(role) => Some(role),
-            Self::HubAdmin => Some(PersonRole::Admin),
-        }
-    }
-}
-
-fn meant(method: &Method, path: &str) -> Option<(Meant, Leaves)> {
-    let found = MEANT.iter().find(|line| (line.0, line.1) == (method.as_str(), path));
-    found.map(|line| (line.2, line.3))
-}
 
 #[test]
 fn every_row_of_the_table_is_meant_as_it_is() {
@@ -221,10 +45,14 @@ fn no_secret_stands_in_an_address() {
     }
 }
 
+/// A key of the account `other`, beside its own.
+const SPARE_KEY: &str = "SHA256:spare";
+
 /// The row's path about the host `eu-1`.
 pub(super) fn filled(path: &str, draft: &str) -> String {
     path.replace("{host}", "eu-1")
         .replace("{name}", "other")
+        .replace("{fingerprint}", SPARE_KEY)
         .replace("{generation}", "1")
         .replace("{kind}", "lxc")
         .replace("{vmid}", "101")
@@ -258,7 +86,14 @@ fn body_of(world: &World, method: &Method, path: &str) -> Option<Value> {
         ("POST", "/v1/accounts/{name}/keys") => {
             json!({"key": TestKey::new(78).public().to_string()})
         }
+        ("PUT", "/v1/accounts/{name}") => json!({"role": "editor", "scope": "eu-*"}),
+        ("POST", "/console/accounts/{name}/change") => {
+            form(&[("role", "editor"), ("scope", "eu-*")])
+        }
+        ("POST", "/console/accounts/{name}/keys/remove") => form(&[("fingerprint", SPARE_KEY)]),
+        ("POST", "/v1/console-codes") => json!({"browser": "4f7k-q2mx"}),
         ("POST", "/v1/enrol-tokens") => json!({"host": "eu-9"}),
+        ("POST", "/console/enrol-tokens") => form(&[("host", "eu-9")]),
         ("POST", "/v1/envelopes") => json!({"envelope": world.acknowledgement("eu-1", 201, 3600)}),
         (
             "POST",
@@ -304,6 +139,8 @@ async fn ask(world: &World, method: &Method, path: &str, with: &With, draft: &st
 pub(super) async fn furnished() -> (World, String) {
     let world = World::new().await;
     world.account("other", PersonRole::Viewer, "*", 50).await;
+    let spare = AccountKey { fingerprint: SPARE_KEY.to_owned(), key_line: String::new() };
+    world.hub.store().add_account_key("other", spare, AccountActor::Server).await.unwrap();
     let admin = world.person("root", PersonRole::Admin, "*", 51).await;
     let push = json!({"files": files(WEB)});
     let path = "/v1/hosts/eu-1/documents";
@@ -330,14 +167,14 @@ pub(super) async fn furnished() -> (World, String) {
 async fn nobody_comes_in_with_a_wrong_credential() {
     let (world, draft) = furnished().await;
     let expired = world.person("late", PersonRole::Admin, "*", 60).await;
-    world.sql("UPDATE api_tokens SET expires_at = 1 WHERE account = 'late'").await;
+    world.sql("UPDATE api_tokens SET expires_at = 1").await;
     let revoked = world.person("gone", PersonRole::Admin, "*", 61).await;
-    world.hub.store().remove_account("gone", "root").await.unwrap();
+    world.hub.store().remove_account("gone", AccountActor::Server).await.unwrap();
     let ended = world.person("left", PersonRole::Admin, "*", 62).await;
     world.ask(Method::DELETE, "/v1/login", &ended, None).await;
     let session_of = world.person("late2", PersonRole::Admin, "*", 63).await;
     let old_session = world.session(&session_of).await;
-    world.sql("UPDATE sessions SET expires_at = 1 WHERE account = 'late2'").await;
+    world.sql("UPDATE api_tokens SET expires_at = 1").await;
     let host = With::Bearer(world.host("eu-1", 201).await);
     let person = world.person("someone", PersonRole::Admin, "*", 64).await;
     let made_up = With::Bearer(format!("evka_{}", "0".repeat(64)));
@@ -356,9 +193,11 @@ async fn nobody_comes_in_with_a_wrong_credential() {
             let refused = match meaning {
                 Meant::Anyone => continue,
                 Meant::Host if *name == "a host's" => continue,
-                Meant::Host | Meant::OfHost(_) | Meant::Some(_) | Meant::HubAdmin => {
-                    ask(&world, &row.method, row.path, with, &draft).await
-                }
+                Meant::Host
+                | Meant::OfHost(_)
+                | Meant::Some(_)
+                | Meant::Token(_)
+                | Meant::HubAdmin => ask(&world, &row.method, row.path, with, &draft).await,
             };
             assert_eq!(refused, StatusCode::UNAUTHORIZED, "{name}: {} {}", row.method, row.path);
         }
@@ -406,14 +245,14 @@ async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
                     | "/v1/envelopes/{envelope}"
                     | "/console/envelopes"
                     | "/console/envelopes/{envelope}" => StatusCode::NOT_FOUND,
-                    "/v1/enrol-tokens" => StatusCode::FORBIDDEN,
+                    "/v1/enrol-tokens" | "/console/enrol-tokens" => StatusCode::FORBIDDEN,
                     // What they see is theirs: the tests of each list look at what is in it.
                     "/v1/hosts"
                     | "/v1/pending"
                     | "/v1/audit"
                     | "/v1/events"
                     | "/v1/login"
-                    | "/v1/console-codes"
+                    | "/v1/logins"
                     | "/console/approvals"
                     | "/console/audit"
                     | "/console/audit/lines"
@@ -421,7 +260,7 @@ async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
                     | "/console/logout" => continue,
                     other => panic!("{other} chooses hosts itself: say here what it answers"),
                 },
-                Meant::Anyone | Meant::Host => continue,
+                Meant::Token(_) | Meant::Anyone | Meant::Host => continue,
             };
             let status = ask(&world, &row.method, path, &elsewhere, &draft).await;
             assert_eq!(status, expected, "beside the scope, {name}");
@@ -437,10 +276,14 @@ async fn a_host_beside_the_scope_answers_as_one_that_does_not_exist() {
         let headers = [("if-match", "\"1\"")];
         let ask = |host: &'static str| {
             let path = filled(&row.path.replace("{host}", host), &draft);
-            let (world, person, method, body) = (&world, &person, row.method.clone(), body());
+            let world = &world;
+            let person = &person;
+            let method = row.method.clone();
+            let body = body();
             async move { world.ask_with(method, &path, person, body, &headers).await }
         };
-        let (hidden, missing) = (ask("eu-1").await, ask("eu-7").await);
+        let hidden = ask("eu-1").await;
+        let missing = ask("eu-7").await;
         assert_eq!(hidden.status, missing.status, "{} {}", row.method, row.path);
         let told = hidden.page.replace("eu-1", "eu-7");
         assert_eq!(told, missing.page, "{} {}", row.method, row.path);
@@ -486,6 +329,10 @@ async fn a_session_changes_nothing_without_its_token() {
         }
         let with = With::Session(cookie, csrf);
         let status = ask(&world, &row.method, row.path, &with, &draft).await;
+        if matches!(meaning, Meant::Token(_)) {
+            assert_eq!(status, StatusCode::FORBIDDEN, "{} {}", row.method, row.path);
+            continue;
+        }
         assert!(is_done(status), "{status}: {} {}", row.method, row.path);
     }
 }

@@ -108,7 +108,8 @@ async fn everybody_sees_the_items_of_their_scope_as_the_hosts_signed_them() {
         PendingItem::verify(&envelope, &TestKey::new(seed).public()).unwrap();
     }
     // Page by page, and never one of another host.
-    let (mut after, mut seen) = (String::new(), Vec::new());
+    let mut after = String::new();
+    let mut seen = Vec::new();
     loop {
         let path = format!("/v1/pending?limit=1&after={after}");
         let page = world.ask(Method::GET, &path, &eu, None).await;

@@ -109,7 +109,7 @@ async fn an_authors_statement_must_be_of_this_document_host_and_number() {
         ("hub", |s| s.hub_id = "f".repeat(32).parse().unwrap(), StatusCode::UNPROCESSABLE_ENTITY),
         ("host", |s| s.host = binding("us-1", 202), StatusCode::UNPROCESSABLE_ENTITY),
         ("key", |s| s.host = binding("eu-1", 202), StatusCode::UNPROCESSABLE_ENTITY),
-        ("number", |s| s.generation = Generation(2), StatusCode::PRECONDITION_FAILED),
+        ("number", |s| s.generation = Generation((1 << 20) + 1), StatusCode::PRECONDITION_FAILED),
         (
             "over",
             |s| s.window = Window::new(now().minus(7200), now().minus(60)).unwrap(),
@@ -135,12 +135,26 @@ async fn an_authors_statement_must_be_of_this_document_host_and_number() {
     let purpose = author.seal(Namespace::Op, &bytes);
     let other = push(&world, &alice, 0, json!({"files": files(TWO), "author": purpose})).await;
     assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY, "for another purpose");
+    let old_purpose = author.seal(Namespace::DesiredV1, &bytes);
+    let other = push(&world, &alice, 0, json!({"files": files(TWO), "author": old_purpose})).await;
+    assert_eq!(
+        other.status,
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "today's format for the old purpose"
+    );
     let taken = push(&world, &alice, 0, json!({"files": files(TWO), "author": sealed})).await;
     assert_eq!(taken.status, StatusCode::OK, "{taken:?}");
     let kept = world.ask(Method::GET, &format!("{PATH}/1"), &alice, None).await;
     assert_eq!(kept.text("author"), author.public().fingerprint().to_string());
     // Exactly what was signed goes on to the host.
     assert_eq!(kept.body["statement"], sealed);
+    let again = push(&world, &alice, 1, json!({"files": files(TWO), "author": sealed})).await;
+    assert_eq!(again.status, StatusCode::PRECONDITION_FAILED, "its number is taken");
+    // A number above the next one: the author signed that one before, and it never came here.
+    let above = world.desired("eu-1", 201, 4, TWO);
+    let sealed = author.seal(Namespace::Desired, &above.to_bytes().unwrap());
+    let above = push(&world, &alice, 1, json!({"files": files(TWO), "author": sealed})).await;
+    assert_eq!(above.body["generation"], 4, "{above:?}");
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use axum::http::{Method, StatusCode};
 use evenkeel_hub::store::PersonRole;
 use serde_json::json;
 
-use super::world::{With, World};
+use super::access_table::form;
+use super::world::{HUB_URL, With, World};
 
 async fn listed(world: &World, with: &With, query: &str) -> Vec<String> {
     let answer = world.ask(Method::GET, &format!("/v1/hosts?{query}"), with, None).await;
@@ -90,7 +91,8 @@ async fn pages_follow_each_other_in_every_order() {
     }
     let admin = world.person("root", PersonRole::Admin, "*", 51).await;
     for order in ["host", "state", "waiting", "seen"] {
-        let (mut all, mut after) = (Vec::new(), String::new());
+        let mut all = Vec::new();
+        let mut after = String::new();
         loop {
             let path = format!("/v1/hosts?sort={order}&limit=3&after={after}");
             let answer = world.ask(Method::GET, &path, &admin, None).await;
@@ -144,4 +146,32 @@ async fn every_form_of_every_page_carries_the_sessions_token() {
         }
     }
     assert!(forms >= 13, "{forms}");
+}
+
+#[tokio::test]
+async fn a_form_of_the_fleets_page_makes_a_token_that_is_shown_once() {
+    let world = World::new().await;
+    let admin = world.person("root", PersonRole::Admin, "eu-*", 51).await;
+    let editor = world.person("ed", PersonRole::Editor, "*", 52).await;
+    let admin = world.session(&admin).await;
+    let editor = world.session(&editor).await;
+    let fleet = |with| world.ask(Method::GET, "/console/fleet", with, None);
+    assert!(fleet(&admin).await.page.contains("action=\"/console/enrol-tokens\""));
+    assert!(!fleet(&editor).await.page.contains("/console/enrol-tokens"), "it would be refused");
+    let make = async |with: &With, fields: &[(&str, &str)]| {
+        world.ask(Method::POST, "/console/enrol-tokens", with, Some(form(fields))).await
+    };
+    let made = make(&admin, &[("host", "eu-9")]).await;
+    assert_eq!(made.status, StatusCode::OK);
+    assert_eq!(made.headers["cache-control"], "no-store");
+    let token = made.page.split("evke_").nth(1).unwrap();
+    assert!(token[..64].bytes().all(|byte| byte.is_ascii_hexdigit()), "{token}");
+    assert!(made.page.contains(&format!("evenkeel setup --hub {HUB_URL}")), "{}", made.page);
+    assert_eq!(make(&editor, &[("host", "eu-9")]).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(make(&admin, &[("host", "us-9")]).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(make(&admin, &[("host", "no such name")]).await.status.as_u16() / 100, 4);
+    // A host that is known takes a box that is ticked.
+    assert_eq!(make(&admin, &[("host", "eu-1")]).await.status, StatusCode::CONFLICT);
+    let again = make(&admin, &[("host", "eu-1"), ("replace", "yes")]).await;
+    assert!(again.page.contains("A token for eu-1"), "{}", again.page);
 }

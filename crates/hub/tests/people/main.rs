@@ -9,8 +9,10 @@ mod bent_json;
 #[path = "../../../core/tests/support/destroy_item.rs"]
 mod destroy_item;
 mod documents;
+mod exports;
 mod hosts;
 mod login;
+mod meant_rows;
 mod openapi;
 #[path = "../../src/suite/postgres.rs"]
 mod postgres;

@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use ed25519_dalek::{Signer as _, SigningKey};
 use evenkeel_core::fleet::{
     AcknowledgeStatement, DesiredStatement, DocumentFiles, Generation, JournalHead, LoginStatement,
+    SignedBase,
 };
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{
@@ -160,7 +161,8 @@ impl World {
 
     pub(crate) async fn account(&self, name: &str, role: PersonRole, scope: &str, seed: u8) {
         let account = Account { name: name.to_owned(), role, scope: scope.to_owned() };
-        let (key, made_by) = (TestKey::new(seed).account_key(), "server".to_owned());
+        let key = TestKey::new(seed).account_key();
+        let made_by = "server".to_owned();
         let new = NewAccount { account, key, made_by, first_code: None };
         self.hub.store().add_account(new).await.unwrap();
     }
@@ -179,11 +181,39 @@ impl World {
         self.token(name, seed).await
     }
 
+    /// A browser that has opened the hub's page: its cookie and its word.
+    pub(crate) async fn browser(&self) -> (String, String) {
+        let entry = self.ask(Method::GET, "/console", &With::Nothing, None).await;
+        let cookie = entry.headers["set-cookie"].to_str().unwrap();
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        let word = entry.page.split("data-browser=\"").nth(1).unwrap();
+        (cookie, word.split('"').next().unwrap().to_owned())
+    }
+
+    /// A one-time code of a person who has a token, for a browser.
+    pub(crate) async fn code(&self, token: &With, word: &str) -> String {
+        let body = json!({"browser": word});
+        let code = self.ask(Method::POST, "/v1/console-codes", token, Some(body)).await;
+        assert_eq!(code.status, StatusCode::OK, "{code:?}");
+        code.text("code").to_owned()
+    }
+
+    /// Shows a code in a browser.
+    pub(crate) async fn enter(
+        &self,
+        code: &str,
+        with: &With,
+        headers: &[(&str, &str)],
+    ) -> TestAnswer {
+        let body = Some(json!({"code": code}));
+        self.ask_with(Method::POST, "/v1/sessions", with, body, headers).await
+    }
+
     /// A session of a person who has a token.
     pub(crate) async fn session(&self, token: &With) -> With {
-        let code = self.ask(Method::POST, "/v1/console-codes", token, None).await;
-        let body = json!({"code": code.text("code")});
-        let opened = self.ask(Method::POST, "/v1/sessions", &With::Nothing, Some(body)).await;
+        let (browser, word) = self.browser().await;
+        let code = self.code(token, &word).await;
+        let opened = self.enter(&code, &With::Nothing, &[("cookie", &browser)]).await;
         assert_eq!(opened.status, StatusCode::OK, "{opened:?}");
         let cookie = opened.headers["set-cookie"].to_str().unwrap();
         let cookie = cookie.split(';').next().unwrap().to_owned();
@@ -244,7 +274,8 @@ impl World {
         }
         let request = request.body(Body::from(body)).unwrap();
         let response = self.router.clone().oneshot(request).await.unwrap();
-        let (status, headers) = (response.status(), response.headers().clone());
+        let status = response.status();
+        let headers = response.headers().clone();
         let is_stream = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
         let bytes = if is_stream {
             bytes::Bytes::new()
@@ -320,6 +351,7 @@ impl World {
             host: binding(host, seed),
             generation: Generation(generation),
             manifest: files.manifest().hash(),
+            base: SignedBase::First,
             window: window(),
         }
     }

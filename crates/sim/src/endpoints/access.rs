@@ -175,7 +175,8 @@ pub(super) fn token(cx: &Context<'_>) -> Answer {
 }
 
 pub(super) fn roles(cx: &Context<'_>) -> Success {
-    let (release, access) = (cx.world.release(), &cx.world.access);
+    let release = cx.world.release();
+    let access = &cx.world.access;
     let shipped = ROLES.iter().map(|name| (*name, 1));
     let made = access.roles.keys().map(|name| (name.as_str(), 0));
     shipped

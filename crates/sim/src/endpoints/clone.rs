@@ -68,6 +68,10 @@ fn container(cx: &mut Context<'_>, source: GuestId, target: GuestId) -> Answer {
     stub.active.retain(|key, _| !is_disk_key(GuestKind::Lxc, key));
     stub.set_lock(Some("create"));
     cx.world.put_guest(target, stub, SimPower::Stopped);
+    let maker = cx.who.full();
+    if let Some(record) = cx.world.guest_mut(target) {
+        record.maker = Some(maker);
+    }
     fork(cx, "vzclone", (source, target), copy, full)
 }
 
@@ -130,6 +134,7 @@ fn fork(
         rate_limit: cx.number("bwlimit").filter(|kib| *kib > 0),
         after: AfterMaking { start: false, pool, ha_managed: false },
         made: Vec::new(),
+        maker: cx.who.full(),
     };
     let job = TaskJob::Clone { source, target, order: Box::new(order) };
     cx.fork(kind, &source.vmid.to_string(), job)

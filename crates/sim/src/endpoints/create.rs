@@ -438,7 +438,8 @@ fn new_machine(cx: &mut Context<'_>, change: &WriteChange) -> Config {
     }
     let stamp = cx.world.unix(cx.now_ms);
     config.active.insert("meta".into(), format!("creation-qemu=9.2.0,ctime={stamp}"));
-    let (smbios, generation) = (cx.world.random.uuid(), cx.world.random.uuid());
+    let smbios = cx.world.random.uuid();
+    let generation = cx.world.random.uuid();
     config.active.entry("smbios1".into()).or_insert(format!("uuid={smbios}"));
     config.active.entry("vmgenid".into()).or_insert(generation);
     if !config.active.contains_key("boot") {

@@ -157,6 +157,7 @@ fn to_storage(cx: &mut Context<'_>, guest: GuestId) -> Answer {
         format: cx.text("format").map(str::to_owned),
         delete: cx.flag("delete"),
         made: None,
+        of: None,
     };
     cx.fork(kind, &guest.vmid.to_string(), TaskJob::Move { guest, order })
 }

@@ -13,6 +13,7 @@ mod config;
 mod create;
 mod destroy;
 mod disks;
+mod grants;
 mod guests;
 mod ha;
 mod node;
@@ -62,6 +63,7 @@ macro_rules! calls {
 
 calls! {
     Index, Version, Permissions, TicketProbe, Ticket, Acl, Users, Tokens, Token, Roles,
+    SetAcl, AddUser, DeleteUser, AddToken, DeleteToken, AddRole, SetRole, DeleteRole,
     NextId, ClusterOptions, SetOptions, Resources, ClusterStatus, ClusterTasks, ClusterLog,
     Pools, Replication, BackupJobs, HaResources, HaResource, AddHaResource, DeleteHaResource, HaStatus, Nodes, NodeStatus,
     Tasks, TaskIndex, TaskStop, TaskStatus, TaskLog, Vzdump, BackupDefaults, ExtractConfig,
@@ -84,6 +86,14 @@ impl EndpointCall {
                 | Self::Clone
                 | Self::DescribeSnapshot
                 | Self::SetOptions
+                | Self::SetAcl
+                | Self::AddUser
+                | Self::DeleteUser
+                | Self::AddToken
+                | Self::DeleteToken
+                | Self::AddRole
+                | Self::SetRole
+                | Self::DeleteRole
                 | Self::AddHaResource
                 | Self::DeleteHaResource
                 | Self::Unlink
@@ -126,6 +136,14 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: EndpointCall) -> Answer {
         EndpointCall::Tokens => access::tokens(cx),
         EndpointCall::Token => access::token(cx),
         EndpointCall::Roles => Ok(access::roles(cx)),
+        EndpointCall::SetAcl => grants::set_acl(cx),
+        EndpointCall::AddUser => grants::add_user(cx),
+        EndpointCall::DeleteUser => grants::delete_user(cx),
+        EndpointCall::AddToken => grants::add_token(cx),
+        EndpointCall::DeleteToken => grants::delete_token(cx),
+        EndpointCall::AddRole => grants::add_role(cx),
+        EndpointCall::SetRole => grants::set_role(cx),
+        EndpointCall::DeleteRole => grants::delete_role(cx),
         EndpointCall::NextId => cluster::next_id(cx),
         EndpointCall::ClusterOptions => Ok(cluster::options(cx)),
         EndpointCall::SetOptions => Ok(cluster::set_options(cx)),

@@ -199,8 +199,8 @@ pub(super) fn volume(cx: &Context<'_>) -> Answer {
 pub(super) fn set_volume(cx: &mut Context<'_>) -> Answer {
     let volid = volid(cx);
     found(cx, &volid)?;
-    let (notes, protected) =
-        (cx.text("notes").map(str::to_owned), cx.text("protected").map(|p| p == "1"));
+    let notes = cx.text("notes").map(str::to_owned);
+    let protected = cx.text("protected").map(|p| p == "1");
     if let Some(volume) = cx.world.volume_mut(&volid) {
         volume.protected = protected.unwrap_or(volume.protected);
         volume.notes = notes.or(volume.notes.take());

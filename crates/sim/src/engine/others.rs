@@ -256,7 +256,8 @@ impl Simulator {
         let who = Identity { user: "root@pam".to_owned(), token: None };
         let at_ms = self.now_ms + after_ms;
         let now = (at_ms, self.world.unix(at_ms));
-        let (node, id) = (&self.world.node, about.vmid.to_string());
+        let node = &self.world.node;
+        let id = about.vmid.to_string();
         self.tasks.fork(node, kind, &id, &who, job, now);
         if let Some(task) = self.tasks.all.last_mut().filter(|_| after_ms > 0) {
             task.stage = TaskStage::Unforked { at_ms };
@@ -280,7 +281,12 @@ impl Simulator {
                 "smbios1" => *value = format!("uuid={uuid}"),
                 "vmgenid" => value.clone_from(&uuid),
                 "meta" => *value = format!("creation-qemu=9.2.0,ctime={now_s}"),
-                "net0" => *value = format!("name=eth0,bridge=vmbr0,hwaddr={mac},type=veth"),
+                "net0" => {
+                    *value = match kind {
+                        GuestKind::Lxc => format!("name=eth0,bridge=vmbr0,hwaddr={mac},type=veth"),
+                        GuestKind::Qemu => format!("virtio={mac},bridge=vmbr0"),
+                    }
+                }
                 _ => {}
             }
         }

@@ -538,6 +538,7 @@ impl Simulator {
                 | Effect::WorkerLost { .. }
                 | Effect::TaskLogs { .. }
                 | Effect::TaskFails { .. }
+                | Effect::TaskFailsUncleanly { .. }
                 | Effect::TaskKilled
                 | Effect::TaskWarns { .. },
             )

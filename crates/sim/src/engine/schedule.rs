@@ -27,7 +27,8 @@ impl Simulator {
 
     /// Moves the clock, noticing broadcasts and midnights on the way.
     fn tick(&mut self, to_ms: u64) {
-        let (from, to) = (self.now_ms, to_ms.max(self.now_ms));
+        let from = self.now_ms;
+        let to = to_ms.max(self.now_ms);
         self.now_ms = to;
         if from / BROADCAST_MS < to / BROADCAST_MS {
             self.lagging.retain(|_, until_ms| *until_ms > to);
@@ -257,6 +258,11 @@ impl Simulator {
                 self.end_task(at, &message);
                 true
             }
+            Some(Effect::TaskFailsUncleanly { message }) => {
+                job::failed_uncleanly(&mut self.world, &self.tasks.all[at].job);
+                self.end_task(at, &message);
+                true
+            }
             Some(Effect::TaskKilled) => {
                 self.kill(at);
                 true
@@ -280,7 +286,8 @@ impl Simulator {
             GuestKind::Lxc => "vzstart",
             GuestKind::Qemu => "qmstart",
         };
-        let (id, now) = (guest.vmid.to_string(), (self.now_ms, self.unix_s()));
+        let id = guest.vmid.to_string();
+        let now = (self.now_ms, self.unix_s());
         self.tasks.fork(&self.world.node, kind, &id, &who, TaskJob::Start { guest }, now);
     }
 

@@ -8,7 +8,7 @@ use evenkeel_core::release::Release;
 
 use super::{
     BackupRun, CloneOrder, CreateOrder, MoveOrder, RestoreOrder, TaskJob, backup, clone, create,
-    restore,
+    disks, restore,
 };
 use crate::config::Config;
 use crate::world::{World, is_disk_key};
@@ -81,11 +81,7 @@ pub(crate) fn failed(world: &mut World, job: &TaskJob) {
             if let Some(volid) = &order.made {
                 world.free(volid);
             }
-            if let Some(record) = world.guest_mut(guest)
-                && record.config.lock() == Some("disk")
-            {
-                record.config.set_lock(None);
-            }
+            disks::unlock(world, guest);
         }
         Some(CutShort::Backup(order)) => {
             for (guest, _) in &order.saving {
@@ -93,6 +89,22 @@ pub(crate) fn failed(world: &mut World, job: &TaskJob) {
             }
         }
         Some(CutShort::Shutdown { .. }) | None => {}
+    }
+}
+
+/// The same for one whose clean-up fails too: the copy that a move had made stays.
+pub(crate) fn failed_uncleanly(world: &mut World, job: &TaskJob) {
+    match cut_short(job) {
+        Some(CutShort::Move(guest, _)) => disks::unlock(world, guest),
+        Some(
+            CutShort::Shutdown { .. }
+            | CutShort::Appear(_)
+            | CutShort::Create(..)
+            | CutShort::Restore(..)
+            | CutShort::Clone { .. }
+            | CutShort::Backup(_),
+        )
+        | None => failed(world, job),
     }
 }
 

@@ -28,6 +28,9 @@ pub(crate) struct CloneOrder {
     /// The volumes made so far, with their keys.
     #[serde(default)]
     pub(crate) made: Vec<(String, String)>,
+    /// Who asked for it.
+    #[serde(default)]
+    pub(crate) maker: String,
 }
 
 impl CloneOrder {
@@ -47,7 +50,7 @@ pub(super) fn begin(
         GuestKind::Lxc => {
             exists(site.world, target)?;
         }
-        GuestKind::Qemu => write_temporary_file(site, target)?,
+        GuestKind::Qemu => write_temporary_file(site, target, &order.maker)?,
     }
     site.world.copy_firewall(source.vmid, target.vmid);
     let copied = copy_disks(site, target, order);
@@ -58,12 +61,15 @@ pub(super) fn begin(
 }
 
 /// The number was free when the request was checked; it may be taken now, by a container even then.
-fn write_temporary_file(site: &mut Site<'_>, target: GuestId) -> Result<(), String> {
+fn write_temporary_file(site: &mut Site<'_>, target: GuestId, maker: &str) -> Result<(), String> {
     let number = target.vmid;
     match site.world.guests.get(&number.get()).map(|found| found.id.kind) {
         None => {
             let file = [("lock", "clone"), ("description", " qmclone temporary file")];
             site.world.put_guest(target, Config::of(&file), SimPower::Stopped);
+            if let Some(record) = site.world.guest_mut(target) {
+                record.maker = Some(maker.to_owned());
+            }
             Ok(())
         }
         Some(GuestKind::Qemu) => {

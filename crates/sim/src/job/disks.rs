@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Site, exists, unlocked};
 use crate::property::print_size;
 use crate::storage::{split_volid, stored_name};
-use crate::world::is_disk_key;
+use crate::world::{World, is_disk_key};
 use crate::write::disk;
 
 /// What a move was asked to do.
@@ -21,6 +21,9 @@ pub(crate) struct MoveOrder {
     /// The copy, once there is one.
     #[serde(default)]
     pub(crate) made: Option<String>,
+    /// The birth mark of the guest whose disk it is, once it has begun.
+    #[serde(default)]
+    pub(crate) of: Option<u64>,
 }
 
 fn volume_of(site: &Site<'_>, guest: GuestId, key: &str) -> Option<String> {
@@ -97,7 +100,8 @@ pub(super) fn begin_move(
     if config.get(&order.disk).is_none() {
         return Err(format!("disk '{}' does not exist", order.disk));
     }
-    copy_beside(site, guest, order).inspect_err(|_| unlock(site, guest))
+    order.of = site.world.birth(guest.vmid);
+    copy_beside(site, guest, order).inspect_err(|_| unlock(site.world, guest))
 }
 
 fn copy_beside(site: &mut Site<'_>, guest: GuestId, order: &mut MoveOrder) -> Result<(), String> {
@@ -134,18 +138,28 @@ fn copy_beside(site: &mut Site<'_>, guest: GuestId, order: &mut MoveOrder) -> Re
     Ok(())
 }
 
-fn unlock(site: &mut Site<'_>, guest: GuestId) {
-    if let Some(record) = site.world.guest_mut(guest)
+/// Takes off the lock of a move.
+pub(super) fn unlock(world: &mut World, guest: GuestId) {
+    if let Some(record) = world.guest_mut(guest)
         && record.config.lock() == Some("disk")
     {
         record.config.set_lock(None);
     }
 }
 
-pub(super) fn moved(site: &mut Site<'_>, guest: GuestId, order: &MoveOrder) {
-    unlock(site, guest);
+pub(super) fn moved(site: &mut Site<'_>, guest: GuestId, order: &MoveOrder) -> Result<(), String> {
+    // The configuration is read once more and held against the one that it began with.
+    if order.of.is_some() && order.of != site.world.birth(guest.vmid) {
+        if let Some(copy) = &order.made {
+            site.world.free(copy);
+        }
+        return Err(
+            "detected modified configuration - file changed by other user? Try again.".into()
+        );
+    }
+    unlock(site.world, guest);
     let key = &order.disk;
-    let (Some(old), Some(new)) = (volume_of(site, guest, key), &order.made) else { return };
+    let (Some(old), Some(new)) = (volume_of(site, guest, key), &order.made) else { return Ok(()) };
     if guest.kind == GuestKind::Qemu {
         site.log_transferred(new, true);
     }
@@ -160,6 +174,7 @@ pub(super) fn moved(site: &mut Site<'_>, guest: GuestId, order: &MoveOrder) {
     if order.delete {
         site.world.free(&old);
     }
+    Ok(())
 }
 
 pub(super) fn begin_reassign(site: &mut Site<'_>, guest: GuestId, key: &str) -> Result<(), String> {

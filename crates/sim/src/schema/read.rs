@@ -7,7 +7,8 @@ use evenkeel_core::release::Release;
 use super::{EndpointSchema, Schema, SchemaRule, SchemaShape, Who};
 
 pub(super) fn tables() -> Schema {
-    let (mut lxc, mut qemu) = (Vec::new(), Vec::new());
+    let mut lxc = Vec::new();
+    let mut qemu = Vec::new();
     for line in rows(include_str!("keys.txt")) {
         let (kind, rest) = line.split_once(' ').expect("a key row names its kind first");
         if kind == "lxc" { lxc.push(rule(rest)) } else { qemu.push(rule(rest)) }
@@ -90,7 +91,11 @@ fn shape(word: &str) -> SchemaShape {
 fn endpoint(line: &'static str) -> EndpointSchema {
     let mut words = line.split_whitespace();
     let mut next = || words.next().expect("an endpoint row has five columns");
-    let (method, path, call, daemon, who) = (next(), next(), next(), next(), next());
+    let method = next();
+    let path = next();
+    let call = next();
+    let daemon = next();
+    let who = next();
     let mut config_of = None;
     let mut rules = Vec::new();
     for word in words {

@@ -199,7 +199,9 @@ pub(crate) fn check_ssh_keys(text: &str) -> Result<(), ReplyFailure> {
 
 fn ssh_blob_is_whole(kind: &str, base64: &str) -> bool {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
+    let mut bits = 0_u32;
+    let mut count = 0;
+    let mut bytes = Vec::new();
     for byte in base64.trim_end_matches('=').bytes() {
         let Some(value) = ALPHABET.iter().position(|c| *c == byte) else { return false };
         bits = (bits << 6) | u32::try_from(value).unwrap_or_default();
@@ -209,7 +211,8 @@ fn ssh_blob_is_whole(kind: &str, base64: &str) -> bool {
             bytes.push(u8::try_from((bits >> count) & 0xff).unwrap_or_default());
         }
     }
-    let (mut at, mut fields) = (0, Vec::new());
+    let mut at = 0;
+    let mut fields = Vec::new();
     while let Some(length) = bytes.get(at..at + 4) {
         let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
         let Some(field) = bytes.get(at + 4..(at + 4).saturating_add(length)) else { return false };

@@ -386,7 +386,8 @@ pub(crate) fn apply_pending(world: &mut World, id: GuestId, config: &mut Config)
 fn set(world: &World, id: GuestId, config: &mut Config, key: &str, value: String) {
     if is_disk_key(GuestKind::Qemu, key) {
         let file = |value: &str| value.split(',').next().unwrap_or_default().to_owned();
-        let (old, new) = (config.active.get(key).cloned(), file(&value));
+        let old = config.active.get(key).cloned();
+        let new = file(&value);
         config.active.retain(|k, v| !(k.starts_with("unused") && *v == new));
         config.active.insert(key.to_owned(), value);
         if let Some(old) = old.filter(|old| file(old) != new) {

@@ -132,7 +132,8 @@ fn features(
     let read = |text: &str| {
         property::parse(Schema::shared(), "lxc-features", text, world.release()).unwrap_or_default()
     };
-    let (old, new) = (read(config.get("features").unwrap_or_default()), read(value));
+    let old = read(config.get("features").unwrap_or_default());
+    let new = read(value);
     let changed = |name: &String| old.get(name) != new.get(name);
     if old.keys().chain(new.keys()).any(|name| name != "nesting" && changed(name)) {
         return denied("changing feature flags (except nesting)");

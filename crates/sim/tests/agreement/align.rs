@@ -378,14 +378,16 @@ impl Replay {
         if !current_only {
             config.pending.retain(|key, _| captured.contains_key(key));
         }
-        let (pending, deleted) = (config.pending.clone(), config.pending_delete.clone());
+        let pending = config.pending.clone();
+        let deleted = config.pending_delete.clone();
         config.active.retain(|key, _| {
             captured.contains_key(key)
                 || key == "lock"
                 || pending.contains_key(key)
                 || deleted.contains_key(key)
         });
-        let (config, power) = (config.clone(), record.power);
+        let config = config.clone();
+        let power = record.power;
         self.sim.world.put_guest(guest, config, power);
         self.last_config.insert(guest, captured.clone());
     }

@@ -105,7 +105,8 @@ impl Replay {
             });
             shown.collect::<std::collections::BTreeSet<_>>()
         };
-        let (captured, ours) = (rows(row.data()), rows(ours));
+        let captured = rows(row.data());
+        let ours = rows(ours);
         let other = captured.symmetric_difference(&ours).next()?;
         Some(format!("pending: only one side has {other}"))
     }
@@ -224,7 +225,8 @@ fn content_difference(captured: &Value, ours: &Value) -> Option<String> {
         rows.sort();
         rows
     };
-    let (captured, ours) = (rows(captured), rows(ours));
+    let captured = rows(captured);
+    let ours = rows(ours);
     (captured != ours).then(|| format!("lists {ours:?}, captured {captured:?}"))
 }
 

@@ -131,7 +131,8 @@ fn bytes(text: &str) -> Vec<u8> {
     let Some(inner) = text.strip_prefix("b'").and_then(|t| t.strip_suffix('\'')) else {
         return text.as_bytes().to_vec();
     };
-    let (mut out, mut rest) = (Vec::new(), inner);
+    let mut out = Vec::new();
+    let mut rest = inner;
     while let Some(at) = rest.find("\\x") {
         out.extend_from_slice(&rest.as_bytes()[..at]);
         out.push(

@@ -97,7 +97,8 @@ fn a_killed_restore_leaves_a_stub_of_a_container_and_half_a_machine_without_a_lo
         node.done("POST", "/vzdump", &[("vmid", vmid), ("storage", "store")]);
     }
     let archive = |node: &mut Node, vmid| node.backup(vmid)["volid"].as_str().unwrap().to_owned();
-    let (container, machine) = (archive(&mut node, 300), archive(&mut node, 400));
+    let container = archive(&mut node, 300);
+    let machine = archive(&mut node, 400);
     let fields =
         [("vmid", "301"), ("ostemplate", &*container), ("restore", "1"), ("storage", "store")];
     let upid = node.fork("POST", "/lxc", &fields);

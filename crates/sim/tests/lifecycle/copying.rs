@@ -73,7 +73,8 @@ fn a_clone_of_a_machine_locks_nobody_and_a_second_one_runs_beside() {
     // A write to the source waits for both.
     assert_eq!(node.ask("PUT", "/qemu/300/config", &[("cores", "2")]).status, 200);
     assert!(!node.0.is_running(&first) && !node.0.is_running(&second));
-    let (source, copy) = (node.get("/qemu/300/config"), node.get("/qemu/301/config"));
+    let source = node.get("/qemu/300/config");
+    let copy = node.get("/qemu/301/config");
     assert_eq!((&copy["name"], &copy["onboot"]), (&json!("Copy-of-VM-gold"), &json!(1)));
     assert_eq!(copy["meta"], source["meta"]);
     assert_ne!(copy["smbios1"], source["smbios1"]);

@@ -238,7 +238,8 @@ fn a_machine_comes_back_without_a_lock_and_half_made_when_it_fails() {
         let config = node.get("/qemu/401/config");
         assert_eq!((&config["memory"], &config["lock"]), (&json!("128"), &Value::Null));
         assert_eq!(node.exit(&upid), "OK");
-        let (old, new) = (node.get("/qemu/400/config"), node.get("/qemu/401/config"));
+        let old = node.get("/qemu/400/config");
+        let new = node.get("/qemu/401/config");
         assert_eq!(new["scsi0"], "store:401/vm-401-disk-0.raw,size=104858K");
         assert_eq!(
             new["description"],

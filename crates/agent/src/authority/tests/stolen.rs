@@ -23,7 +23,8 @@ fn carol() -> Signer {
 
 /// A host with alice and a dated recovery key.
 fn host_of_alice() -> (tempfile::NamedTempFile, JournalState, Authority) {
-    let (file, mut state) = (installed(1, &[alice(), dated_vault()]), JournalState::default());
+    let file = installed(1, &[alice(), dated_vault()]);
+    let mut state = JournalState::default();
     let authority = load(&file, &state).unwrap();
     apply_all(&mut state, authority.owed());
     let authority = load(&file, &state).unwrap();
@@ -69,6 +70,7 @@ fn x05_an_operational_key_sets_no_clock_neither_ahead_nor_back() {
     for to in [NOW.plus(20 * 365 * DAY), NOW.plus(2 * DAY), NOW.plus(1), NOW, NOW.minus(DAY)] {
         let change = Rotation {
             clock: ClockChange::Set { from: NOW, to },
+            approve: None,
             ..rotation(trust, sign::RotationAuthority::Planned, vec![alice(), dated_vault()])
         };
         let refusal = accept(&authority, &sealed(&change, &[key(10)])).unwrap_err();
@@ -85,7 +87,8 @@ fn x05_t18_recovery_wins_with_a_dated_key_from_every_state_of_the_chain() {
         stolen(&mut authority, &mut state, rotations);
         // Made by somebody who never saw what the thief did, or who saw all of it.
         for known in [&first, &authority.trust().unwrap().clone()] {
-            let (mut authority, mut state) = (authority.clone(), state.clone());
+            let mut authority = authority.clone();
+            let mut state = state.clone();
             take(&mut authority, &mut state, &recovery_from(known, ClockChange::Keep));
             let after = load(&file, &state).unwrap();
             assert_eq!(after.trust(), authority.trust(), "and after a restart");
@@ -132,7 +135,8 @@ fn x05_a_mark_that_an_operational_key_set_ahead_once_locks_no_recovery_key_out()
         Journal::open(disk.clone(), stamp(), JournalLimits::default(), moment(at)).unwrap()
     };
     // Two steps, as a careful thief would take them.
-    let (mut journal, mut mark) = (open(NOW), NOW);
+    let mut journal = open(NOW);
+    let mut mark = NOW;
     let first = load(&file, journal.state()).unwrap();
     let base = first.trust().unwrap().head();
     let mut lineage = Lineage::new(first.trust().unwrap().clone());
@@ -140,6 +144,7 @@ fn x05_a_mark_that_an_operational_key_set_ahead_once_locks_no_recovery_key_out()
         let trust = lineage.current().clone();
         let change = Rotation {
             clock: ClockChange::Set { from: mark, to },
+            approve: None,
             window: Window::new(mark.minus(60), mark.plus(60)).unwrap(),
             ..rotation(&trust, sign::RotationAuthority::Planned, vec![mallory(), dated_vault()])
         };
@@ -155,10 +160,11 @@ fn x05_a_mark_that_an_operational_key_set_ahead_once_locks_no_recovery_key_out()
     }
     drop(journal);
 
-    let (later, reading) = (NOW.plus(60), |journal: &Journal<SimulatedDisk>| {
+    let later = NOW.plus(60);
+    let reading = |journal: &Journal<SimulatedDisk>| {
         let wall = WallClock { at: NOW.plus(60), synchronised: true };
         clock::read(Some(seconds(journal.clock_mark())), wall)
-    });
+    };
     let mut journal = open(later);
     let authority = load(&file, journal.state()).unwrap();
     assert_eq!(authority.version(), Some(TrustVersion(3)), "it starts");
@@ -198,6 +204,7 @@ fn x05_a_recovery_sets_the_mark_to_about_the_host_s_time_and_to_nothing_else() {
     let setting = |to: UnixSeconds| {
         let change = Rotation {
             clock: ClockChange::Set { from: poisoned, to },
+            approve: None,
             window: Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap(),
             ..rotation(trust, sign::RotationAuthority::Recovery, vec![alice(), dated_vault()])
         };
@@ -221,11 +228,13 @@ fn t19_a_recovery_wins_over_a_planned_rotation_whichever_comes_first_and_is_take
     let plan = sealed(&plan, &[key(10), key(30)]);
     let recovery = recovery_from(&trust, ClockChange::Keep);
     // The plan first: the recovery follows the list it was made for, and wins.
-    let (mut after, mut later) = (authority.clone(), state.clone());
+    let mut after = authority.clone();
+    let mut later = state.clone();
     take(&mut after, &mut later, &plan);
     take(&mut after, &mut later, &recovery);
     // The recovery first: the plan no longer follows.
-    let (mut first, mut sooner) = (authority, state);
+    let mut first = authority;
+    let mut sooner = state;
     take(&mut first, &mut sooner, &recovery);
     let refusal = accept(&first, &plan).unwrap_err();
     assert_eq!(refusal.reason, ReasonCode::TrustVersion);
@@ -252,7 +261,8 @@ fn t19_a_recovery_wins_over_a_planned_rotation_whichever_comes_first_and_is_take
 
 #[test]
 fn x07_a_trust_file_that_is_neither_the_first_one_nor_newer_stops_the_start() {
-    let (five, mut state) = (installed(5, &[alice(), vault()]), JournalState::default());
+    let five = installed(5, &[alice(), vault()]);
+    let mut state = JournalState::default();
     let authority = load(&five, &state).unwrap();
     assert!(!authority.owed().is_empty(), "which file it is, is kept at the first start");
     apply_all(&mut state, authority.owed());
@@ -269,7 +279,8 @@ fn x07_a_trust_file_that_is_neither_the_first_one_nor_newer_stops_the_start() {
             matches!(error, AuthorityError::NotHigher { newest: TrustVersion(5), .. }),
             "{error}"
         );
-        let (told, path) = (error.to_string(), other.path().display().to_string());
+        let told = error.to_string();
+        let path = other.path().display().to_string();
         assert!(told.contains(&path) && told.contains("version 5"), "{told}");
         assert!(error.hint().contains("above 5"), "{}", error.hint());
     }

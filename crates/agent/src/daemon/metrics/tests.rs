@@ -32,7 +32,10 @@ fn agent(guests: Vec<GuestStatus>) -> AgentStatus {
 
 fn standing(number: u32) -> GuestStatus {
     let guest = guest(number);
-    let (drift, held, after_restart, problems) = (vec![], vec![], vec![], vec![]);
+    let drift = vec![];
+    let held = vec![];
+    let after_restart = vec![];
+    let problems = vec![];
     GuestStatus { guest, drift, held, after_restart, problems }
 }
 

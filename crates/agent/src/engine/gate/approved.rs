@@ -12,7 +12,6 @@ use evenkeel_core::approval::check_rollback;
 use evenkeel_core::budget;
 use evenkeel_core::final_backup::FinalBackup;
 use evenkeel_core::identity::identity;
-use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::loss::{is_purged, takes_surroundings};
 use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::TemplateHold;
@@ -36,7 +35,7 @@ use crate::engine::error::{EngineError, Fatal};
 use crate::engine::final_backup::{check_left_out, check_room};
 use crate::engine::hub::{Anchoring, judge_history};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
-use crate::engine::pending::{self, waiting};
+use crate::engine::pending::{self, KeptItem, waiting};
 use crate::engine::raise_again;
 use crate::engine::surroundings::observe_surroundings;
 use crate::engine::volumes::check_removable;
@@ -53,7 +52,7 @@ pub(in crate::engine) struct ApprovedOrder {
     pub(in crate::engine) statement: Statement,
     pub(in crate::engine) id: PendingId,
     pub(in crate::engine) item: PendingItem,
-    pub(in crate::engine) mark: TaskListMark,
+    pub(in crate::engine) kept: KeptItem,
 }
 
 /// While they are held the signers stay as they were, and nobody else is judged.
@@ -101,7 +100,9 @@ async fn judge<'o>(
         return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
     };
     let reading = context.reading().await?;
-    let (id, nonce, node_now) = (order.id, order.statement.nonce, context.node_now());
+    let id = order.id;
+    let nonce = order.statement.nonce;
+    let node_now = context.node_now();
     let per_day = approvals.policy.destructive_per_day;
     let asked = context.journal.read(move |state, _| {
         let ledger = state.ledger();
@@ -109,10 +110,15 @@ async fn judge<'o>(
         (waiting(state).contains_key(&id), ledger.spent(&nonce), budget, memory::epoch(state))
     });
     let (waits, spent, budget, epoch) = asked.await.map_err(Fatal::Journal)?;
-    let (not_before, raised_at) = (order.statement.window.not_before(), order.item.raised_at);
+    let not_before = order.statement.window.not_before();
+    let raised_at = order.item.raised_at;
     let anchoring = judge_history(approvals, &epoch, not_before, raised_at)?;
-    let (op, guest, params) = (order.item.op, order.item.guest, order.item.params.clone());
-    let act = sign::Act { op, host: signers.host().clone(), guest, found, params, item: id };
+    let op = order.item.op;
+    let guest = order.item.guest;
+    let params = order.item.params.clone();
+    let demand = order.kept.demand(&signers.rules(), &order.item, &pending::tags_of(&fresh));
+    let host = signers.host().clone();
+    let act = sign::Act { op, host, guest, found, params, item: id, demand };
     let limits = approvals.policy.limits();
     let approved = match authorise(&order.envelope, &act, trust, &reading, &spent, limits) {
         ApprovalDecision::Allowed(approved) => approved,
@@ -131,7 +137,7 @@ async fn judge<'o>(
         pending::end_judged(context, id).await?;
         return Err(EngineError::Refused(refusal));
     }
-    if context.is_frozen() {
+    if context.modes.is_frozen() {
         return refuse(ReasonCode::Frozen, "this host is frozen".to_owned());
     }
     let mut cleared = cleared(order, &fresh, &approved)?;
@@ -168,7 +174,7 @@ async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook
     if let Some(lock) = &fresh.lock {
         return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
     }
-    let found = prove_identity(context, &fresh, &order.mark).await?;
+    let found = prove_identity(context, &fresh, &order.kept.anchor).await?;
     let PendingItem { op, guest, params, .. } = &order.item;
     // Before the nonce is spent: an approval that Proxmox would refuse is kept for when the right is there.
     let provable = match end_is_provable(context, *op).await {
@@ -243,7 +249,7 @@ fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<
             payload: *payload,
             expires_at: *expires_at,
         },
-        task_mark: (call.unprotects() || call.restarts()).then(|| order.mark.clone()),
+        task_mark: (call.unprotects() || call.restarts()).then(|| order.kept.anchor.clone()),
         purpose: ClearedPurpose::Ordinary,
         attempt: None,
         call,

@@ -71,7 +71,9 @@ pub(super) async fn may_make(
         around(context, new.guest),
     )
     .await;
-    let (tasks, volumes, storages) = (tasks?, volumes?, storages?);
+    let tasks = tasks?;
+    let volumes = volumes?;
+    let storages = storages?;
     let brought = brought.clone();
     let reading = MakeReading { number, tasks, volumes, storages, brought, source, around };
     judge_making(new, &reading)?;
@@ -135,7 +137,8 @@ fn unread(what: &str, error: &dyn std::fmt::Display) -> Refusal {
 
 /// Running tasks that carry the number. The plain list shows ended ones only.
 async fn tasks_at_work(context: &EngineContext, vmid: VmId) -> Result<Vec<Upid>, Refusal> {
-    let (source, limit) = (Some(TaskSource::Active), Some(TASKS_LISTED_MAX));
+    let source = Some(TaskSource::Active);
+    let limit = Some(TASKS_LISTED_MAX);
     let filter = TaskFilter { source, limit, ..TaskFilter::default() };
     let listed = context.client.tasks(&filter).await;
     let listed = listed.map_err(|error| unread("the tasks at work", &error))?;
@@ -177,10 +180,11 @@ async fn storages(
         }
         unread("the storages", &error)
     })?;
-    let promised = context.promised_but(new.guest.vmid, listed.asked);
+    let promised = context.limits.promised_but(new.guest.vmid, listed.asked);
     let reading = |entry: &StorageEntry| {
         let promised = promised.get(&entry.storage).copied().unwrap_or(Bytes(0));
-        let (active, free) = (entry.active, entry.free_bytes.map(Bytes));
+        let active = entry.active;
+        let free = entry.free_bytes.map(Bytes);
         (entry.storage.clone(), StorageReading { active, free, promised })
     };
     let listed = listed.told.iter().filter(|entry| used.contains(&entry.storage));
@@ -276,6 +280,7 @@ fn among(
 
 /// Which one a listed volume is: another file of the same name has another time or size.
 fn mark_of(volume: &VolumeId, entry: &ListedVolume) -> Option<SourceMark> {
-    let (size_bytes, made_at) = (entry.size_bytes?, UnixSeconds(entry.made_unix_s?));
+    let size_bytes = entry.size_bytes?;
+    let made_at = UnixSeconds(entry.made_unix_s?);
     Some(SourceMark::Volume { volume: volume.clone(), size_bytes, made_at })
 }

@@ -88,7 +88,8 @@ pub(super) async fn clear(
     context: &EngineContext,
     owing: &OwedOrder,
 ) -> Result<Cleared, NotCleared> {
-    let (op, debt) = (owing.operation.id, owing.debt);
+    let op = owing.operation.id;
+    let debt = owing.debt;
     let mut all = owed(context).await?.into_iter();
     let Some(owing) = all.find(|owed| owed.operation.id == op && owed.debt == debt) else {
         return Err(NotCleared::Unneeded);

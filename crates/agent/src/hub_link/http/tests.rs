@@ -31,7 +31,8 @@ where
     tokio::spawn(async move {
         let then = Arc::new(then);
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (then, remembers) = (Arc::clone(&then), Arc::clone(&remembers));
+            let then = Arc::clone(&then);
+            let remembers = Arc::clone(&remembers);
             tokio::spawn(async move {
                 let mut bytes = vec![0; 4_096];
                 let read = stream.read(&mut bytes).await.unwrap_or(0);

@@ -39,7 +39,8 @@ fn answer(status: u16, body: &str) -> HttpAnswer {
 }
 
 fn failing(times: u32, failure: ExchangeOutcome, takes: Duration) -> (Arc<Fails>, Client) {
-    let (left, asked) = (AtomicU32::new(times), Mutex::default());
+    let left = AtomicU32::new(times);
+    let asked = Mutex::default();
     let exchange = Arc::new(Fails { left, failure, takes, asked });
     (Arc::clone(&exchange), Client::new(exchange, "pve1".parse().unwrap()))
 }

@@ -132,7 +132,8 @@ proptest! {
 /// Reading such an answer level by level would end the process, which no test harness survives.
 #[tokio::test]
 async fn n05_an_answer_nested_without_end_does_not_exhaust_the_stack() {
-    let (open, close) = ("[".repeat(50_000), "]".repeat(50_000));
+    let open = "[".repeat(50_000);
+    let close = "]".repeat(50_000);
     for (data, is_whole) in [
         (open.clone(), false),
         (format!("{open}{close}"), true),

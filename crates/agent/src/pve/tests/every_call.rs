@@ -189,7 +189,8 @@ fn filter() -> TaskFilter {
 
 fn change() -> ConfigChange {
     let set = Settings::new().set(&key("tags"), "a;b").set(&key("cipassword"), "pass word");
-    let (delete, revert) = (vec![key("nameserver"), key("tty")], vec![key("cmode")]);
+    let delete = vec![key("nameserver"), key("tty")];
+    let revert = vec![key("cmode")];
     ConfigChange { set, delete, revert, digest: digest() }
 }
 

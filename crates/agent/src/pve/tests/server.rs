@@ -135,7 +135,8 @@ async fn accept_all(
         };
         // Beyond the script every connection still reads, so that nothing sent goes unnoticed.
         let steps = script.next().unwrap_or_else(|| vec![Step::ReadAndClose]);
-        let (tls, seen) = (tls.clone(), Arc::clone(&seen));
+        let tls = tls.clone();
+        let seen = Arc::clone(&seen);
         connections.spawn(async move {
             match tls {
                 None => play(stream, steps, number, &seen).await,

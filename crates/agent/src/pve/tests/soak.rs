@@ -55,7 +55,8 @@ async fn the_client_survives_a_server_where_everything_goes_wrong() {
             settled_kib = Some(resident_kib());
         }
     }
-    let (rounds, now) = (seed - first, resident_kib());
+    let rounds = seed - first;
+    let now = resident_kib();
     println!(
         "{rounds} rounds from seed {first}: {tally:?}; resident {} KiB after 5 rounds, {now} KiB at the end",
         settled_kib.unwrap_or(now)

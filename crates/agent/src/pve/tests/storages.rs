@@ -66,7 +66,8 @@ fn nfs() -> StorageName {
 #[tokio::test(start_paused = true)]
 async fn y04_a_storage_is_asked_one_question_at_a_time_and_others_are_not_delayed() {
     let Asker { client, node, .. } = asker(Duration::from_secs(1));
-    let (name, filter) = (nfs(), ContentFilter::All);
+    let name = nfs();
+    let filter = ContentFilter::All;
     let many = (0..4).map(|_| client.volumes(&name, &filter));
     let began = Instant::now();
     let answers = futures_util::future::join_all(many).await;

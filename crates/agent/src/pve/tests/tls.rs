@@ -138,7 +138,8 @@ async fn n01_a_wrong_pin_sends_nothing_and_shows_what_was_presented() {
 
 #[tokio::test]
 async fn n01_a_pinned_certificate_shown_without_its_key_is_refused() {
-    let (identity, thief) = (stale_identity(), stale_identity());
+    let identity = stale_identity();
+    let thief = stale_identity();
     let server = serve(&identity.certificate, &thief.key).await;
     let trust = TlsTrust::pinned(vec![identity.fingerprint()]).unwrap();
     let why = refused(&server, &trust).await;

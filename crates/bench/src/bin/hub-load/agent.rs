@@ -101,15 +101,14 @@ impl SimulatedAgent {
         let tls = TlsConnector::from(Arc::new(trust.client_config().unwrap()));
         let address = hub.address();
         let one = |number| {
-            let (tls, fleet) = (tls.clone(), fleet.clone());
+            let tls = tls.clone();
+            let fleet = fleet.clone();
             async move {
                 let mut seed = [0; 32];
                 getrandom::fill(&mut seed).unwrap();
                 let secret = SigningKey::from_bytes(&seed);
-                let (token, credential) = (
-                    SecretText::draw(SecretKind::EnrolToken),
-                    SecretText::draw(SecretKind::Credential),
-                );
+                let token = SecretText::draw(SecretKind::EnrolToken);
+                let credential = SecretText::draw(SecretKind::Credential);
                 let key = public(&secret);
                 store.make_enrol_token(token.hash(), &name(number), false, "load").await.unwrap();
                 let host = NewHost {
@@ -121,8 +120,9 @@ impl SimulatedAgent {
                 };
                 store.enrol(host).await.unwrap().unwrap();
                 let credential = credential.reveal().to_owned();
-                let (id, hub_id, instance) =
-                    (name(number), store.hub_id().to_owned(), random_hex(8));
+                let id = name(number);
+                let hub_id = store.hub_id().to_owned();
+                let instance = random_hex(8);
                 Self { id, hub_id, instance, secret, credential, address, tls, fleet }
             }
         };
@@ -132,7 +132,8 @@ impl SimulatedAgent {
     /// Comes up somewhere within a time, then polls and reports for ever.
     pub(crate) async fn run(self, spread: Duration) {
         tokio::time::sleep(spread.mul_f64(fraction())).await;
-        let (mut seq, mut kept) = (0, 0);
+        let mut seq = 0;
+        let mut kept = 0;
         let reporting = async {
             loop {
                 let report = if kept == 0 { whole() } else { quiet() };

@@ -40,7 +40,8 @@ impl HubProcess {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).unwrap();
         let word = |name: &str| ready[name].as_str().unwrap();
-        let (url, fingerprint) = (word("url").to_owned(), word("fingerprint").parse().unwrap());
+        let url = word("url").to_owned();
+        let fingerprint = word("fingerprint").parse().unwrap();
         Self { child, url, fingerprint }
     }
 

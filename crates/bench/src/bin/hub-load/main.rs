@@ -74,8 +74,10 @@ async fn round(binary: &std::path::Path, database: Option<&str>, size: usize, wa
         agents.into_iter().map(|agent| tokio::spawn(agent.run(Duration::from_secs(30)))).collect();
     fleet.until_all_poll(size).await;
     let connected = began.elapsed();
-    let (hub_cpu, own_cpu) = (hub.cpu_s(), hub_process::own_cpu_s());
-    let (bytes, watching) = (fleet.report_bytes.load(Ordering::Relaxed), Instant::now());
+    let hub_cpu = hub.cpu_s();
+    let own_cpu = hub_process::own_cpu_s();
+    let bytes = fleet.report_bytes.load(Ordering::Relaxed);
+    let watching = Instant::now();
     tokio::time::sleep(watched).await;
     let seconds = watching.elapsed().as_secs_f64();
     let cores = (hub.cpu_s() - hub_cpu) / seconds;

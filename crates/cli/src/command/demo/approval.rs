@@ -66,7 +66,8 @@ pub(super) async fn refused(sandbox: &mut Sandbox) -> Result<(), Failure> {
     sign(sandbox, "copy.json", "vault", "vault.json").await?;
     refuses(sandbox, "vault.json", &[ReasonCode::RoleDenied]).await?;
 
-    let (from, to) = (OLD_TEST.id(), WEB.id());
+    let from = OLD_TEST.id();
+    let to = WEB.id();
     say(&format!(
         "Alice signed, and on the way somebody made {to} ({}) of {from}, under her signature:",
         WEB.name
@@ -81,7 +82,8 @@ pub(super) async fn refused(sandbox: &mut Sandbox) -> Result<(), Failure> {
 /// Alice approves: destroyed once, however often it is handed in.
 pub(super) async fn signed(sandbox: &mut Sandbox) -> Result<(), Failure> {
     sandbox.narration.chapter("Alice signs").await?;
-    let (test, shop) = (OLD_TEST.id(), OLD_SHOP.id());
+    let test = OLD_TEST.id();
+    let shop = OLD_SHOP.id();
     say(
         "She fetches the item, reads what is lost, and signs it on her own machine. Her key never leaves it; a key \
          on a YubiKey works the same. The approval is good for this act on this guest on this host, once, for an \
@@ -102,11 +104,11 @@ pub(super) async fn signed(sandbox: &mut Sandbox) -> Result<(), Failure> {
     fetch(sandbox, &other, "item-shop.json").await?;
     sign(sandbox, "item-shop.json", "alice", "approval-shop.json").await?;
 
-    let done = sandbox.shows(&["submit", "approval.json"]).await?.succeeds()?;
+    let done = submits(sandbox, "approval.json").await?.succeeds()?;
     let op = done.stdout.split(['(', ')']).find(|word| word.starts_with("op_")).unwrap_or_default();
     demand(!op.is_empty() && done.stdout.contains("done"), "the approved act is done")?;
     say("Once more the same approval, as somebody would who has copied it:")?;
-    let again = sandbox.shows(&["submit", "approval.json"]).await?;
+    let again = submits(sandbox, "approval.json").await?;
     let replay = again.stdout.starts_with("replay") && again.stdout.contains(op);
     demand(replay, "the same approval is answered with the first operation")?;
     say(&format!("Everything that Proxmox VE was sent about {test}:"))?;
@@ -188,14 +190,14 @@ pub(super) async fn item_of(sandbox: &Sandbox, guest: GuestId) -> Result<String,
 
 /// As much of a name as `pending` lists.
 pub(super) fn short(id: &str) -> &str {
-    id.get(..12).unwrap_or(id)
+    id.get(..16).unwrap_or(id)
 }
 
-pub(super) async fn fetch(sandbox: &Sandbox, id: &str, file: &str) -> Result<CommandRun, Failure> {
+async fn fetch(sandbox: &Sandbox, id: &str, file: &str) -> Result<CommandRun, Failure> {
     sandbox.runs(&["pending", id, "--out", file]).await?.succeeds()
 }
 
-pub(super) fn signing<'a>(item: &'a str, key: &'a str, out: &'a str) -> [&'a str; 9] {
+fn signing<'a>(item: &'a str, key: &'a str, out: &'a str) -> [&'a str; 9] {
     ["sign", item, "--key", key, "--known-hosts", "known_hosts", "-y", "--out", out]
 }
 
@@ -203,9 +205,19 @@ async fn sign(sandbox: &Sandbox, item: &str, key: &str, out: &str) -> Result<Com
     sandbox.runs(&signing(item, key, out)).await?.succeeds()
 }
 
+/// Hands a file in. What it says of the file before was read when it was signed.
+async fn submits(sandbox: &Sandbox, file: &str) -> Result<CommandRun, Failure> {
+    let line = ["submit", file];
+    command(&super::sandbox::typed(&line))?;
+    let ran = sandbox.runs(&line).await?;
+    output(&ran.stdout)?;
+    output(ran.stderr.find("error: ").map_or("", |at| &ran.stderr[at..]))?;
+    Ok(ran)
+}
+
 /// Hands something in that must be refused for one of these reasons.
 async fn refuses(sandbox: &Sandbox, file: &str, codes: &[ReasonCode]) -> Result<(), Failure> {
-    let ran = sandbox.shows(&["submit", file]).await?;
+    let ran = submits(sandbox, file).await?;
     let told = format!("{}{}", ran.stdout, ran.stderr);
     // Early refusals begin with the code, those of the guest's lane have it in brackets.
     let is_named = |code: &ReasonCode| {

@@ -3,7 +3,7 @@
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::RequestRecord;
 
-use super::approval::{fetch, item_of, short, signing};
+use super::approval::{item_of, short};
 use super::making::is_of_wiki;
 use super::narration::{command, output, proof, say};
 use super::sandbox::{Sandbox, demand, show_requests};
@@ -32,11 +32,14 @@ pub(super) async fn gone_and_back(sandbox: &mut Sandbox) -> Result<(), Failure> 
         .await?;
     let id = item_of(sandbox, guest).await?;
     sandbox.shows(&["pending", short(&id)]).await?.succeeds()?;
-    say("Alice signs, and the host carries it out step by step:")?;
-    fetch(sandbox, &id, "item-wiki.json").await?;
-    let line = signing("item-wiki.json", "alice", "approval-wiki.json");
-    sandbox.runs(&[&line[..], &["--reason", "nobody reads it"]].concat()).await?.succeeds()?;
-    let done = sandbox.shows(&["submit", "approval-wiki.json"]).await?.succeeds()?;
+    say(
+        "Alice reads it once more, signs and hands in, all in one, and the host carries it out step by step:",
+    )?;
+    let line = ["approve", short(&id), "--key", "alice", "--known-hosts", "known_hosts", "-y"];
+    let line = [&line[..], &["--reason", "nobody reads it"]].concat();
+    command(&super::sandbox::typed(&line))?;
+    let done = sandbox.runs(&line).await?.succeeds()?;
+    output(&done.stdout)?;
     demand(done.stdout.contains("done"), "the wiki is destroyed as signed")?;
     let writes =
         sandbox.writes(|record| is_of_wiki(record) || is_backup(record)).split_off(earlier);

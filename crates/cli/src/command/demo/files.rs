@@ -153,7 +153,8 @@ impl CommandRun {
     /// What a process left.
     pub(super) fn of(line: String, output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        let stdout = text(&output.stdout);
+        let stderr = text(&output.stderr);
         Self { line, code: output.status.code(), stdout, stderr }
     }
 

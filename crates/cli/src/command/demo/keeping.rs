@@ -43,7 +43,9 @@ pub(super) async fn healed(sandbox: &mut Sandbox) -> Result<(), Failure> {
     command("evenkeel run &")?;
     sandbox.start_agent().await?;
     say("A colleague is in a hurry, and uses the web interface:")?;
-    let (web, mail, db) = (WEB.id(), MAIL.id(), DB.id());
+    let web = WEB.id();
+    let mail = MAIL.id();
+    let db = DB.id();
     edit(sandbox, web, &[("cores", "8"), ("tags", "oops")]);
     edit(sandbox, mail, &[("memory", "256")]);
     sandbox.happens(Event::Power { guest: db, running: false });

@@ -38,7 +38,9 @@ impl Sandbox {
         let http = http.map_err(|error| Failure::wrapping(Exit::Failed, error))?;
         let files = DemoFiles::new()?;
         let narration = Narration::new(headless);
-        let (can_sign, agent, asked_at) = (false, None, Timestamp::now());
+        let can_sign = false;
+        let agent = None;
+        let asked_at = Timestamp::now();
         let mut sandbox = Self { narration, http, can_sign, asked_at, agent, files };
         sandbox.write("agent.toml", &sandbox.agent_toml())?;
         let (id, secret, _) = TOKENS[0];
@@ -48,7 +50,8 @@ impl Sandbox {
     }
 
     fn agent_toml(&self) -> String {
-        let (url, pin) = (self.http.url(), self.http.certificate().fingerprint);
+        let url = self.http.url();
+        let pin = self.http.certificate().fingerprint;
         format!(
             "host_id = \"demo\"\ninterval = 5                 # seconds between two looks\n\n[pve]\nurl = \"{url}\"\n\
              node = \"pve1\"\ntoken_file = \"token\"\nfingerprint = \"{pin}\"\n\n[desired]\ndir = \"desired\"\n\n\

@@ -118,7 +118,8 @@ impl Finding {
     }
 
     fn as_format(&self) -> FindingFormat {
-        let (what, next) = (self.what.clone(), self.next.clone());
+        let what = self.what.clone();
+        let next = self.next.clone();
         FindingFormat { verdict: self.word(), subject: self.subject, what, next }
     }
 

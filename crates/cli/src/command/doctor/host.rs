@@ -10,10 +10,13 @@ use evenkeel_agent::authority::read_trust_file;
 use evenkeel_agent::config::AgentConfig;
 use evenkeel_agent::daemon::status::operations;
 use evenkeel_agent::freeze::frozen_by;
+use evenkeel_agent::hub_link::memory;
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_agent::source::dir::{DirError, load_believed};
 use evenkeel_agent::state_dir::{StateDir, this_machine};
 use evenkeel_core::desired::{Desired, WantedState};
+use evenkeel_core::fleet::stale_word;
+use evenkeel_core::operation::UnixSeconds;
 
 use super::findings::Findings;
 use crate::render::counted;
@@ -22,7 +25,7 @@ use crate::render::status::frozen;
 /// Everything but the desired files.
 pub(super) fn check(config: &AgentConfig, state: &StateDir, findings: &mut Findings) {
     state_directory(state, findings);
-    journal(state, findings);
+    journal(config, state, findings);
     if state.is_frozen() {
         let why =
             frozen_by(state).map_or_else(|| "why cannot be read".to_owned(), |by| frozen(&by));
@@ -54,7 +57,8 @@ fn state_directory(state: &StateDir, findings: &mut Findings) {
             return;
         }
     };
-    let (uid, mode) = (found.uid(), found.mode() & 0o7777);
+    let uid = found.uid();
+    let mode = found.mode() & 0o7777;
     let us = rustix::process::geteuid().as_raw();
     if !found.is_dir() {
         let next = "name a directory with --state or `dir` under [state]";
@@ -70,7 +74,7 @@ fn state_directory(state: &StateDir, findings: &mut Findings) {
     }
 }
 
-fn journal(state: &StateDir, findings: &mut Findings) {
+fn journal(config: &AgentConfig, state: &StateDir, findings: &mut Findings) {
     let files = match ReadOnlyDirectory::open(state.journal()) {
         Ok(files) => files,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -109,6 +113,18 @@ fn journal(state: &StateDir, findings: &mut Findings) {
         }
         (Ok(_) | Err(_), Ok(_)) => {}
     }
+    if let Some(within) = config.desired.fresh_within_s {
+        let now = UnixSeconds(u64::try_from(Machine.now().as_second()).unwrap_or_default());
+        match stale_word(memory::author_word(&folded).as_ref(), within, now) {
+            Some(why) => {
+                let next = "ask the author; `evenkeel fleet push` of what is there signs it anew";
+                findings.warn("hub", &why, next);
+            }
+            None => {
+                findings.ok("hub", "an author signed a document for this host lately".to_owned());
+            }
+        }
+    }
     let open = operations(&folded);
     let unknown = open.iter().filter(|operation| operation.unknown.is_some()).count();
     if unknown > 0 {
@@ -122,7 +138,8 @@ fn signers(config: &AgentConfig, findings: &mut Findings) {
     let path = path.display();
     match read_trust_file(&config.trust.path()) {
         Ok(Some(trust)) => {
-            let (signers, version) = (trust.signers().count(), trust.version());
+            let signers = trust.signers().count();
+            let version = trust.version();
             let what = format!("{} in {path}, version {version}", counted(signers, "signer"));
             findings.ok("signers", what);
         }

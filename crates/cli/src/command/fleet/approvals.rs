@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
-use evenkeel_core::fleet::EnvelopeVerdict;
+use evenkeel_core::fleet::{EnvelopeVerdict, VerdictStatement};
 use evenkeel_core::id::HostId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{ENVELOPE_BYTES_MAX, Envelope, PendingItem, render};
@@ -15,12 +15,15 @@ use evenkeel_hub::people::wire::{EnvelopeBody, EnvelopeRequest, PageBody, Pendin
 use tokio::time::Instant;
 
 use super::{ITEMS_MAX, all_pages};
-use crate::cli::{FleetPendingArgs, FleetSubmitArgs, HubChoice, OutputFormat};
+use crate::cli::{FleetPendingArgs, FleetSubmitArgs, HubChoice, KnownHostsArgs, OutputFormat};
 use crate::command::approvals::{COLUMNS, columns, short, tell_waiting, the_one};
+use crate::command::confirm;
 use crate::error::{Exit, Failure};
+use crate::fleet::awaited_verdict::AwaitedVerdict;
 use crate::fleet::hub_client::{HubClient, encoded};
 use crate::format::fleet::{FleetPendingFormat, FleetSubmitFormat};
 use crate::render::{PENDING_SHORT as SHORT, tamed};
+use crate::signing::known_hosts::{ItemProof, KnownHosts};
 use crate::signing::{file, refusal};
 use crate::{format, terminal};
 
@@ -32,15 +35,29 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let items = items(&client, arguments.host.as_ref().map(HostId::as_str)).await?;
+    let known = KnownHosts::read(&KnownHostsArgs::default())?;
     let Some(wanted) = &arguments.id else {
-        return list(items, arguments.fleet.output.output);
+        return list(items, &known, arguments.fleet.output.output);
     };
     let sealed = sealed(named(&items, wanted)?);
+    let envelope = Envelope::parse(&sealed)?;
+    match known.proof_of(&envelope) {
+        ItemProof::Verified => {}
+        ItemProof::Unpinned(host) => {
+            let why = "is not pinned here, so nothing proves that the host wrote this item";
+            writeln!(std::io::stderr(), "unverified: the key of {host} {why}\n")?;
+        }
+        ItemProof::Forged(why) => {
+            let message = format!("the hub's item is not from its host: {}", tamed(&why, 300));
+            let hint = "look on the host itself: evenkeel pending";
+            return Err(Failure::new(Exit::Denied, message).hint(hint));
+        }
+    }
     if let Some(path) = &arguments.out {
         file::write(path, &sealed, arguments.force)?;
         writeln!(
             std::io::stdout(),
-            "wrote {path}; sign it: evenkeel sign {path} --key KEY --out approval.json"
+            "wrote {path}; sign it where the key is: evenkeel sign {path} --key KEY"
         )?;
         return Ok(Exit::Ok);
     }
@@ -49,7 +66,6 @@ pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, Failur
             writeln!(std::io::stdout(), "{}", String::from_utf8_lossy(&sealed))?;
         }
         OutputFormat::Table => {
-            let envelope = Envelope::parse(&sealed)?;
             write!(std::io::stdout(), "{}", render::pending(envelope.payload())?)?;
         }
     }
@@ -67,8 +83,19 @@ async fn items(client: &HubClient, host: Option<&str>) -> Result<Vec<PendingBody
     }
 }
 
-/// The bytes of an item that waits at a hub, for `evenkeel sign`.
+/// The bytes of an item that waits at a hub, for `evenkeel sign`. Its name must be long enough that the hub can make no
+/// other bytes for it.
 pub(crate) async fn item_named(hub: Option<String>, wanted: &str) -> Result<Vec<u8>, Failure> {
+    let is_name = wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_name || wanted.len() < SHORT {
+        let message = format!(
+            "`{}` does not name an item of a hub: that takes at least {SHORT} digits of its name",
+            tamed(wanted, 64)
+        );
+        return Err(Failure::new(Exit::Usage, message).hint(
+            "`evenkeel fleet pending` lists what waits, each with as many digits as are needed",
+        ));
+    }
     let client = HubClient::logged_in(&HubChoice { hub })?;
     let items = items(&client, None).await?;
     Ok(sealed(named(&items, wanted)?))
@@ -90,7 +117,11 @@ fn name_of(item: &PendingBody) -> Option<String> {
     Some(PendingItem::id(envelope.payload()).to_string())
 }
 
-fn list(items: Vec<PendingBody>, output: OutputFormat) -> Result<Exit, Failure> {
+fn list(
+    items: Vec<PendingBody>,
+    known: &KnownHosts,
+    output: OutputFormat,
+) -> Result<Exit, Failure> {
     if output == OutputFormat::Json {
         format::print(&FleetPendingFormat { format_version: 1, items })?;
         return Ok(Exit::Ok);
@@ -104,48 +135,93 @@ fn list(items: Vec<PendingBody>, output: OutputFormat) -> Result<Exit, Failure> 
     for body in &items {
         let read = body.item.sealed().envelope().ok().and_then(|envelope| {
             let id = PendingItem::id(envelope.payload());
-            Some((id, PendingItem::parse(envelope.payload()).ok()?))
+            Some((id, PendingItem::parse(envelope.payload()).ok()?, known.proof_of(&envelope)))
         });
         let host = tamed(&body.host, width);
-        let Some((id, item)) = read else {
+        let Some((id, item, proof)) = read else {
             writeln!(text, "{:<SHORT$}  {host:<width$}  cannot be read", "?").expect(INFALLIBLE);
             continue;
         };
-        writeln!(text, "{}  {host:<width$}  {}", short(id), columns(&item)).expect(INFALLIBLE);
+        let mark = match proof {
+            ItemProof::Verified => "",
+            ItemProof::Unpinned(_) => "  unverified: its host is not pinned here",
+            ItemProof::Forged(_) => "  unverified: its host did not sign it",
+        };
+        writeln!(text, "{}  {host:<width$}  {}{mark}", short(id), columns(&item))
+            .expect(INFALLIBLE);
     }
     terminal::print(&text)?;
-    tell_waiting(items.len(), "`evenkeel sign PENDING --hub --key KEY --out approval.json`")?;
+    tell_waiting(items.len(), "`evenkeel approve PENDING --hub --key KEY`")?;
     Ok(Exit::Ok)
 }
 
 pub(super) async fn submit(arguments: &FleetSubmitArgs) -> Result<Exit, Failure> {
     let text = file::read_text(&arguments.file, ENVELOPE_BYTES_MAX)?;
-    let sealed = evenkeel_core::fleet::SealedText::of(&text)
-        .map_err(|refused| refusal::refused(&refused).in_file(&arguments.file))?;
+    confirm::hand_in(&text, arguments.yes)?;
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
-    let request = EnvelopeRequest { envelope: sealed.into() };
-    let handed_in: EnvelopeBody = client.post("/v1/envelopes", &request, None).await?;
+    let in_file = |failure: Failure| {
+        if failure.exit == Exit::Invalid { failure.in_file(&arguments.file) } else { failure }
+    };
+    let known = KnownHosts::read(&arguments.hosts)?;
+    let awaited = AwaitedVerdict::of(&client, &text, &known).map_err(in_file)?;
+    let handed_in = send(&client, &text).await.map_err(in_file)?;
+    let output = arguments.fleet.output.output;
+    await_verdict(&client, handed_in, &awaited, (arguments.wait, output)).await
+}
+
+/// Hands something signed in at a hub, and waits for what its host says of it.
+pub(crate) async fn hand_in(
+    hub: Option<String>,
+    text: &str,
+    known: &KnownHosts,
+    (wait_s, output): (u64, OutputFormat),
+) -> Result<Exit, Failure> {
+    let client = HubClient::logged_in(&HubChoice { hub })?;
+    let awaited = AwaitedVerdict::of(&client, text, known)?;
+    let handed_in = send(&client, text).await?;
+    await_verdict(&client, handed_in, &awaited, (wait_s, output)).await
+}
+
+async fn send(client: &HubClient, text: &str) -> Result<EnvelopeBody, Failure> {
+    let sealed = evenkeel_core::fleet::SealedText::of(text)?;
+    client.post("/v1/envelopes", &EnvelopeRequest { envelope: sealed.into() }, None).await
+}
+
+async fn await_verdict(
+    client: &HubClient,
+    handed_in: EnvelopeBody,
+    awaited: &AwaitedVerdict,
+    (wait_s, output): (u64, OutputFormat),
+) -> Result<Exit, Failure> {
     let path = format!("/v1/envelopes/{}", encoded(&handed_in.id));
-    let deadline = Instant::now() + Duration::from_secs(arguments.wait);
+    let deadline = Instant::now() + Duration::from_secs(wait_s);
     let mut envelope = handed_in;
     while envelope.state == "waiting" && Instant::now() < deadline {
         tokio::time::sleep(ASK_EVERY).await;
         envelope = client.get(&path).await?;
     }
-    let (words, exit) = outcome(&envelope, arguments.wait);
-    match arguments.fleet.output.output {
+    let told: Option<EnvelopeVerdict> = serde_json::from_value(envelope.verdict.clone()).ok();
+    let said = told.as_ref().map(|told| awaited.read(told));
+    let (words, exit) = outcome(&envelope, told.as_ref().zip(said.as_ref()), wait_s);
+    match output {
         OutputFormat::Json => {
-            format::print(&FleetSubmitFormat { format_version: 1, envelope })?;
+            let verified = said.is_some_and(|said| said.is_ok());
+            format::print(&FleetSubmitFormat { format_version: 1, envelope, verified })?;
         }
         OutputFormat::Table => terminal::print(&format!("{words}\n"))?,
     }
     Ok(exit)
 }
 
-/// What became of it, in words, and the code to end with.
-fn outcome(envelope: &EnvelopeBody, waited_s: u64) -> (String, Exit) {
-    let (id, host) = (tamed(&envelope.id, 40), tamed(&envelope.host, 253));
-    let verdict: Option<EnvelopeVerdict> = serde_json::from_value(envelope.verdict.clone()).ok();
+/// What became of it, in words, and the code to end with. What no signature of the host proves is told as the hub's word, and
+/// is no success.
+fn outcome(
+    envelope: &EnvelopeBody,
+    verdict: Option<(&EnvelopeVerdict, &Result<VerdictStatement, String>)>,
+    waited_s: u64,
+) -> (String, Exit) {
+    let id = tamed(&envelope.id, 40);
+    let host = tamed(&envelope.host, 253);
     match (envelope.state.as_str(), verdict) {
         ("waiting", _) if waited_s == 0 => (format!("{id} is on its way to {host}"), Exit::Ok),
         ("waiting", _) => (
@@ -153,21 +229,37 @@ fn outcome(envelope: &EnvelopeBody, waited_s: u64) -> (String, Exit) {
             Exit::Transient,
         ),
         ("expired", _) => (format!("{id} was over before {host} saw it"), Exit::Transient),
-        (_, Some(verdict)) => {
-            let (code, detail) = (tamed(&verdict.code, 64), tamed(&verdict.detail, 1000));
-            let op = verdict.op.as_deref().map(|op| format!(" ({})", tamed(op, 64)));
-            let words = format!("{host} says {code}{}: {detail}", op.unwrap_or_default());
-            let reason = ReasonCode::ALL.iter().find(|known| known.as_str() == verdict.code);
+        (_, Some((_, Ok(said)))) => {
+            let reason = ReasonCode::ALL.iter().find(|known| known.as_str() == said.code);
             let exit = reason.map_or(Exit::Failed, |reason| refusal::exit(*reason));
-            (words.trim_end_matches([':', ' ']).to_owned(), exit)
+            let host = &said.host.id;
+            let words = verdict_words((&said.code, &said.op, &said.detail));
+            (format!("{host} says {words}"), exit)
+        }
+        (_, Some((told, Err(why)))) => {
+            let op = told.op.as_deref().unwrap_or_default();
+            let words = verdict_words((&told.code, op, &told.detail));
+            let why = tamed(why, 300);
+            let next = "look on the host itself: evenkeel journal";
+            let words =
+                format!("unverified: the hub tells that {host} says {words}\n  {why}; {next}");
+            (words, Exit::Failed)
         }
         (_, None) => (format!("{host} judged {id} without saying how"), Exit::Failed),
     }
 }
 
+fn verdict_words((code, op, detail): (&str, &str, &str)) -> String {
+    let op = if op.is_empty() { String::new() } else { format!(" ({})", tamed(op, 64)) };
+    let words = format!("{}{op}: {}", tamed(code, 64), tamed(detail, 1000));
+    words.trim_end_matches([':', ' ']).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
+
+    use evenkeel_core::sign::{HostBinding, PayloadHash};
 
     use super::*;
 
@@ -183,17 +275,46 @@ mod tests {
             submitted_at: String::new(),
             verdict,
         };
-        let id = format!("env_{}", "0".repeat(32));
-        let judged = |code: &str| {
-            outcome(&envelope("judged", json!({"envelope": id, "code": code, "detail": "why"})), 60)
-                .1
+        let told = |code: &str| EnvelopeVerdict {
+            envelope: format!("env_{}", "0".repeat(32)).parse().unwrap(),
+            code: code.to_owned(),
+            op: None,
+            detail: "why".to_owned(),
+            sealed: None,
         };
-        assert_eq!(judged("allowed_signed"), Exit::Ok);
-        assert_eq!(judged("unknown_signer"), Exit::Denied);
-        assert_eq!(judged("expired"), Exit::Transient);
-        assert_eq!(judged("of a newer agent"), Exit::Failed);
-        assert_eq!(outcome(&envelope("waiting", Value::Null), 60).1, Exit::Transient);
-        assert_eq!(outcome(&envelope("waiting", Value::Null), 0).1, Exit::Ok);
-        assert_eq!(outcome(&envelope("expired", Value::Null), 60).1, Exit::Transient);
+        let said = |code: &str| {
+            let host = HostBinding { id: "pve1".parse().unwrap(), key: key_print() };
+            let hub_id = "a".repeat(32).parse().unwrap();
+            VerdictStatement::of(hub_id, host, PayloadHash::of(b"it"), &told(code))
+        };
+        let judged = |code: &str| {
+            let judged = envelope("judged", Value::Null);
+            outcome(&judged, Some((&told(code), &Ok(said(code)))), 60)
+        };
+        assert_eq!(
+            judged("allowed_signed"),
+            ("pve1 says allowed_signed: why".to_owned(), Exit::Ok)
+        );
+        assert_eq!(judged("unknown_signer").1, Exit::Denied);
+        assert_eq!(judged("expired").1, Exit::Transient);
+        assert_eq!(judged("of a newer agent").1, Exit::Failed);
+        let waiting = envelope("waiting", Value::Null);
+        assert_eq!(outcome(&waiting, None, 60).1, Exit::Transient);
+        assert_eq!(outcome(&waiting, None, 0).1, Exit::Ok);
+        assert_eq!(outcome(&envelope("expired", Value::Null), None, 60).1, Exit::Transient);
+        let unsigned = Err("the hub shows no signature of the host".to_owned());
+        let judged = envelope("judged", Value::Null);
+        let (words, exit) = outcome(&judged, Some((&told("allowed_signed"), &unsigned)), 60);
+        assert_eq!(exit, Exit::Failed);
+        assert!(
+            words.starts_with("unverified: the hub tells that pve1 says allowed_signed"),
+            "{words}"
+        );
+    }
+
+    fn key_print() -> evenkeel_core::sign::Fingerprint {
+        let key =
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
+        evenkeel_core::sign::PublicKey::from_line(key).unwrap().fingerprint()
     }
 }

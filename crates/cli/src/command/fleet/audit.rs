@@ -17,16 +17,22 @@ pub(super) async fn run(arguments: &FleetAuditArgs) -> Result<Exit, Failure> {
     let entries: Vec<AuditBody> = all_pages(&client, "/v1/audit", arguments.last).await?;
     match arguments.fleet.output.output {
         OutputFormat::Json => format::print(&FleetAuditFormat { format_version: 1, entries })?,
-        OutputFormat::Table => {
-            let mut text = String::new();
-            for AuditBody { at, who, act, subject, detail, .. } in &entries {
-                let (at, who, act) = (tamed(at, 24), tamed(who, 64), tamed(act, 40));
-                let (subject, detail) = (tamed(subject, 253), tamed(detail, 500));
-                writeln!(text, "{at:<24}  {who}  {act}  {subject}  {detail}")
-                    .expect("writing to a string cannot fail");
-            }
-            terminal::print(&text)?;
-        }
+        OutputFormat::Table => terminal::print(&audit_text(&entries))?,
     }
     Ok(Exit::Ok)
+}
+
+/// Lines of an audit for people.
+pub(crate) fn audit_text(entries: &[AuditBody]) -> String {
+    let mut text = String::new();
+    for AuditBody { at, who, act, subject, detail, .. } in entries {
+        let at = tamed(at, 24);
+        let who = tamed(who, 64);
+        let act = tamed(act, 40);
+        let subject = tamed(subject, 253);
+        let detail = tamed(detail, 500);
+        writeln!(text, "{at:<24}  {who}  {act}  {subject}  {detail}")
+            .expect("writing to a string cannot fail");
+    }
+    text
 }

@@ -3,19 +3,22 @@
 use std::fmt::Write as _;
 
 use evenkeel_core::id::HostId;
+use evenkeel_core::reason::ReasonCode;
 use evenkeel_hub::people::wire::{DifferenceBody, DraftBody, GenerationBody};
 
 use super::{ITEMS_MAX, all_pages};
 use crate::cli::{
-    FleetDiffArgs, FleetHostArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs, FleetSignArgs,
-    OutputFormat,
+    AuthorArgs, FleetDiffArgs, FleetHostArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs,
+    FleetSignArgs, KnownHostsArgs, OutputFormat, VerdictArgs,
 };
 use crate::error::{Exit, Failure};
-use crate::fleet::document::{HostAtHub, PushOrder, PushOutcome, ReadDocument};
+use crate::fleet::document::ReadDocument;
+use crate::fleet::document_proof::{DocumentProof, FetchedDocument};
+use crate::fleet::host_at_hub::{HostAtHub, PushOrder, PushOutcome, PushVerdict, whole_note};
 use crate::fleet::hub_client::{HubClient, encoded};
 use crate::format::fleet::{FleetDiffFormat, FleetHistoryFormat, FleetPushFormat};
 use crate::render::{counted, difference, tamed};
-use crate::signing::file;
+use crate::signing::{file, refusal};
 use crate::{format, terminal};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
@@ -24,29 +27,32 @@ pub(super) async fn push(arguments: &FleetPushArgs) -> Result<Exit, Failure> {
     // Read before anybody is asked: a mistake in the files needs no hub.
     let document = ReadDocument::from_path(&arguments.path)?;
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
-    let at_hub = HostAtHub::find(&client, &arguments.host).await?;
+    let mut at_hub = find_to_sign(&client, &arguments.host, &arguments.author).await?;
     let order = PushOrder {
         document: &document,
         message: arguments.message.clone(),
         draft: None,
         author: &arguments.author,
     };
-    told(&arguments.host, at_hub.push(order).await?, arguments.fleet.output.output)
+    let outcome = at_hub.push(order).await?;
+    tell_outcome(&mut at_hub, outcome, &arguments.verdict, arguments.fleet.output.output).await
 }
 
 pub(super) async fn rollback(arguments: &FleetRollbackArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
-    let at_hub = HostAtHub::find(&client, &arguments.host).await?;
+    let mut at_hub = find_to_sign(&client, &arguments.host, &arguments.author).await?;
     let generation = arguments.generation;
-    let (_, document) = at_hub.document(generation).await?.ok_or_else(no_document)?;
+    let fetched = at_hub.document(generation).await?.ok_or_else(no_document)?;
+    tell_unverified(&arguments.host, &fetched)?;
     let message = arguments.message.clone();
     let order = PushOrder {
-        document: &document,
+        document: &fetched.read,
         message: message.unwrap_or_else(|| format!("back to generation {generation}")),
         draft: None,
         author: &arguments.author,
     };
-    told(&arguments.host, at_hub.push(order).await?, arguments.fleet.output.output)
+    let outcome = at_hub.push(order).await?;
+    tell_outcome(&mut at_hub, outcome, &arguments.verdict, arguments.fleet.output.output).await
 }
 
 pub(super) async fn sign(arguments: &FleetSignArgs) -> Result<Exit, Failure> {
@@ -54,7 +60,7 @@ pub(super) async fn sign(arguments: &FleetSignArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, "a draft is signed with --key KEY"));
     }
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
-    let at_hub = HostAtHub::find(&client, &arguments.host).await?;
+    let mut at_hub = find_to_sign(&client, &arguments.host, &arguments.author).await?;
     let path = at_hub.below(&format!("drafts/{}", encoded(&arguments.draft)));
     let draft: DraftBody = client.get(&path).await?;
     if draft.base != at_hub.detail.host.wanted {
@@ -71,42 +77,108 @@ pub(super) async fn sign(arguments: &FleetSignArgs) -> Result<Exit, Failure> {
         draft: Some(draft.id),
         author: &arguments.author,
     };
-    told(&arguments.host, at_hub.push(order).await?, arguments.fleet.output.output)
+    let outcome = at_hub.push(order).await?;
+    tell_outcome(&mut at_hub, outcome, &arguments.verdict, arguments.fleet.output.output).await
 }
 
-fn told(host: &HostId, outcome: PushOutcome, output: OutputFormat) -> Result<Exit, Failure> {
+/// How long a person at a terminal waits for the host's verdict.
+const WAIT_AT_A_TERMINAL_S: u64 = 60;
+
+/// Prints what came of a push, and ends with what the host says of it.
+async fn tell_outcome(
+    at_hub: &mut HostAtHub<'_>,
+    outcome: PushOutcome,
+    verdict: &VerdictArgs,
+    output: OutputFormat,
+) -> Result<Exit, Failure> {
+    let host = at_hub.host().clone();
     let (generation, pushed, difference): (u64, bool, Vec<DifferenceBody>) = match outcome {
         PushOutcome::Pushed(answer) => (answer.generation, true, answer.difference),
         PushOutcome::Same(generation) => (generation, false, Vec::new()),
     };
-    match output {
-        OutputFormat::Json => format::print(&FleetPushFormat {
-            format_version: 1,
-            host: host.to_string(),
+    if output == OutputFormat::Table {
+        let says = if pushed { "" } else { " says this already" };
+        terminal::print(&format!("generation {generation} of {host}{says}\n"))?;
+    }
+    let usual_s = if terminal::is_there() { WAIT_AT_A_TERMINAL_S } else { 0 };
+    let wait_s = verdict.wait_s.unwrap_or(usual_s);
+    let verdict = match (pushed, wait_s) {
+        (true, 1..) => Some(at_hub.await_verdict(generation, wait_s).await?),
+        (true, 0) | (false, _) => None,
+    };
+    if output == OutputFormat::Json {
+        let in_effect = verdict.as_ref().map(|verdict| matches!(verdict, PushVerdict::InEffect));
+        let refused = match &verdict {
+            Some(PushVerdict::Refused(refused)) => Some(refused.as_ref().clone()),
+            Some(PushVerdict::InEffect | PushVerdict::Silent) | None => None,
+        };
+        let host = host.to_string();
+        let format_version = 1;
+        format::print(&FleetPushFormat {
+            format_version,
+            host,
             generation,
             pushed,
             difference,
-        })?,
-        OutputFormat::Table if pushed => {
-            terminal::print(&format!("generation {generation} of {host}\n"))?;
+            in_effect,
+            refused,
+        })?;
+    }
+    tell_verdict(&host, generation, pushed, verdict)
+}
+
+/// What the host made of it, in words, and the code to end with.
+fn tell_verdict(
+    host: &HostId,
+    generation: u64,
+    pushed: bool,
+    verdict: Option<PushVerdict>,
+) -> Result<Exit, Failure> {
+    match verdict {
+        None if pushed => {
             terminal::tell(&format!(
                 "`evenkeel fleet status {host}` tells when it is in effect\n"
             ))?;
+            Ok(Exit::Ok)
         }
-        OutputFormat::Table => {
-            terminal::print(&format!("generation {generation} of {host} says this already\n"))?;
+        None => Ok(Exit::Ok),
+        Some(PushVerdict::InEffect) => {
+            terminal::tell(&format!("{host} has it in effect, as the hub says\n"))?;
+            Ok(Exit::Ok)
+        }
+        Some(PushVerdict::Silent) => {
+            let message = format!("{host} has said nothing about generation {generation} yet");
+            let hint = format!(
+                "it is at the hub; `evenkeel fleet status {host}` tells when it is in effect"
+            );
+            Err(Failure::new(Exit::Transient, message).hint(hint))
+        }
+        Some(PushVerdict::Refused(refused)) => {
+            let code = tamed(&refused.code, 64);
+            let why = tamed(&refused.why, 1000);
+            let reason = ReasonCode::ALL.iter().find(|known| known.as_str() == refused.code);
+            let exit = reason.map_or(Exit::Failed, |reason| refusal::exit(*reason));
+            let message = format!("{host} refuses generation {generation} as {code}: {why}");
+            let mut failure = Failure::new(exit, message);
+            if !refused.next.is_empty() {
+                failure = failure.hint(tamed(&refused.next, 1000));
+            }
+            for mistake in &refused.diagnostics {
+                terminal::tell(&format!("{}\n", tamed(mistake, 4000)))?;
+            }
+            Err(failure)
         }
     }
-    Ok(Exit::Ok)
 }
 
 pub(super) async fn pull(arguments: &FleetPullArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.hub)?;
-    let at_hub = HostAtHub::find(&client, &arguments.host).await?;
+    let at_hub = find(&client, &arguments.host).await?;
     let generation = arguments.generation.unwrap_or(at_hub.detail.host.wanted);
-    let (_, document) = at_hub.document(generation).await?.ok_or_else(no_document)?;
+    let fetched = at_hub.document(generation).await?.ok_or_else(no_document)?;
+    tell_unverified(&arguments.host, &fetched)?;
     let paths: Vec<_> =
-        document.files.iter().map(|(name, text)| (arguments.out.join(name), text)).collect();
+        fetched.read.files.iter().map(|(name, text)| (arguments.out.join(name), text)).collect();
     // Names were checked to lead nowhere else. All or nothing, as far as that can be told before.
     for (path, _) in &paths {
         let parent = path.parent().unwrap_or(&arguments.out);
@@ -124,7 +196,7 @@ pub(super) async fn pull(arguments: &FleetPullArgs) -> Result<Exit, Failure> {
 pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
     let local = arguments.path.as_deref().map(ReadDocument::from_path).transpose()?;
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
-    let at_hub = HostAtHub::find(&client, &arguments.host).await?;
+    let at_hub = find(&client, &arguments.host).await?;
     let newest = at_hub.detail.host.wanted;
     let to = arguments.to.unwrap_or(newest);
     let from = match (arguments.from, &local) {
@@ -132,12 +204,20 @@ pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
         (None, Some(_)) => newest,
         (None, None) => to.saturating_sub(1),
     };
-    let before = at_hub.document(from).await?.map(|(_, read)| read);
+    let (before, from_verified) = match at_hub.document(from).await? {
+        None => (None, true),
+        Some(FetchedDocument { read, proof: DocumentProof::Verified, .. }) => (Some(read), true),
+        Some(FetchedDocument { proof: DocumentProof::Unverified(why), .. }) => {
+            terminal::tell(&whole_note(&arguments.host, &why))?;
+            (None, false)
+        }
+    };
     let (to, after) = if let Some(local) = local {
         (None, local)
     } else {
-        let (_, read) = at_hub.document(to).await?.ok_or_else(no_document)?;
-        (Some(to), read)
+        let fetched = at_hub.document(to).await?.ok_or_else(no_document)?;
+        tell_unverified(&arguments.host, &fetched)?;
+        (Some(to), fetched.read)
     };
     let found = after.difference_from(before.as_ref());
     match arguments.fleet.output.output {
@@ -145,6 +225,7 @@ pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
             format_version: 1,
             host: arguments.host.to_string(),
             from,
+            from_verified,
             to,
             difference: found,
         })?,
@@ -155,7 +236,7 @@ pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
 
 pub(super) async fn history(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
-    let at_hub = HostAtHub::find(&client, &arguments.host).await?;
+    let at_hub = find(&client, &arguments.host).await?;
     let generations: Vec<GenerationBody> =
         all_pages(&client, &at_hub.below("documents"), ITEMS_MAX).await?;
     let in_effect = at_hub.detail.host.in_effect;
@@ -176,7 +257,8 @@ pub(super) async fn history(arguments: &FleetHostArgs) -> Result<Exit, Failure> 
                 } else {
                     format!("signed by {}", tamed(&row.author, 120))
                 };
-                let (at, by) = (tamed(&row.pushed_at, 24), tamed(&row.pushed_by, 64));
+                let at = tamed(&row.pushed_at, 24);
+                let by = tamed(&row.pushed_by, 64);
                 writeln!(text, "{:>10}  {at:<24}  {by}{mark}", row.generation).expect(INFALLIBLE);
                 writeln!(text, "            {signed}").expect(INFALLIBLE);
                 if !row.message.is_empty() {
@@ -187,6 +269,31 @@ pub(super) async fn history(arguments: &FleetHostArgs) -> Result<Exit, Failure> 
         }
     }
     Ok(Exit::Ok)
+}
+
+/// A host whose documents are only looked at.
+async fn find<'c>(client: &'c HubClient, host: &HostId) -> Result<HostAtHub<'c>, Failure> {
+    HostAtHub::find(client, host, &KnownHostsArgs::default(), None).await
+}
+
+/// A host for which a document may be signed.
+async fn find_to_sign<'c>(
+    client: &'c HubClient,
+    host: &HostId,
+    author: &AuthorArgs,
+) -> Result<HostAtHub<'c>, Failure> {
+    HostAtHub::find(client, host, &author.hosts, author.key.as_deref()).await
+}
+
+/// Says that nobody known vouches for what was fetched.
+fn tell_unverified(host: &HostId, fetched: &FetchedDocument) -> Result<(), Failure> {
+    if let DocumentProof::Unverified(why) = &fetched.proof {
+        let number = fetched.base.generation;
+        terminal::tell(&format!(
+            "warning: generation {number} of {host} is not verified: {why}. It is the hub's word alone\n"
+        ))?;
+    }
+    Ok(())
 }
 
 fn no_document() -> Failure {

@@ -1,17 +1,18 @@
 //! `fleet hosts` and `fleet status`: who is there, and how one host stands.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 use evenkeel_core::fleet::{
-    AgentState, Generation, GuestDifference, GuestReport, HeldReport, RefusedGeneration,
-    ReportedDecision, ToldOperation,
+    AgentState, AuthorWordReport, Generation, GuestDifference, GuestReport, HeldReport,
+    RefusedGeneration, ReportedDecision, ToldOperation,
 };
 use evenkeel_hub::people::wire::{GuestBody, HistoryBody, HostBody, HostStanding, PageBody};
 
 use super::{ITEMS_MAX, all_pages};
-use crate::cli::{FleetHostArgs, FleetHostsArgs, OutputFormat};
+use crate::cli::{FleetHostArgs, FleetHostsArgs, KnownHostsArgs, OutputFormat};
 use crate::error::{Exit, Failure};
-use crate::fleet::document::HostAtHub;
+use crate::fleet::host_at_hub::HostAtHub;
 use crate::fleet::hub_client::{HubClient, encoded};
 use crate::format;
 use crate::format::fleet::{FleetHostsFormat, FleetStatusFormat};
@@ -30,6 +31,13 @@ const HISTORY_TOLD: usize = 10;
 /// How many mistakes of a refused document are shown.
 const MISTAKES_TOLD_MAX: usize = 10;
 
+/// What a fleet without hosts says.
+const NO_HOST_YET: &str = "no host is enrolled that you may see\n\
+    An admin adds one: `evenkeel fleet enrol-token HOST` prints a token, and the line to run on the host.\n";
+
+/// Whose word a state is that a hub shows: no key of a host stands behind it.
+const HUBS_WORD: &str = "as the hub says; the host's own word is `evenkeel status` there";
+
 pub(super) async fn list(arguments: &FleetHostsArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let labels = encoded(&arguments.label.join(","));
@@ -40,8 +48,14 @@ pub(super) async fn list(arguments: &FleetHostsArgs) -> Result<Exit, Failure> {
     }
     match arguments.fleet.output.output {
         OutputFormat::Json => format::print(&FleetHostsFormat { format_version: 1, hosts })?,
-        OutputFormat::Table if hosts.is_empty() => terminal::print("no such host\n")?,
-        OutputFormat::Table => terminal::print(&table(&hosts))?,
+        OutputFormat::Table if hosts.is_empty() => {
+            let is_filtered = arguments.stale || !arguments.label.is_empty();
+            terminal::print(if is_filtered { "no such host\n" } else { NO_HOST_YET })?;
+        }
+        OutputFormat::Table => {
+            terminal::print(&table(&hosts))?;
+            writeln!(std::io::stderr(), "unverified: {HUBS_WORD}")?;
+        }
     }
     Ok(Exit::Ok)
 }
@@ -85,14 +99,16 @@ fn drawn(standing: HostStanding) -> String {
 
 pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
-    let at_hub = HostAtHub::find(&client, &arguments.host).await?;
+    let at_hub =
+        HostAtHub::find(&client, &arguments.host, &KnownHostsArgs::default(), None).await?;
     let guests: Vec<GuestBody> = all_pages(&client, &at_hub.below("guests"), ITEMS_MAX).await?;
     let newest = format!("?limit={HISTORY_TOLD}");
     let ops: PageBody<HistoryBody<ToldOperation>> =
         client.get(&(at_hub.below("ops") + &newest)).await?;
     let decisions: PageBody<HistoryBody<ReportedDecision>> =
         client.get(&(at_hub.below("decisions") + &newest)).await?;
-    let (ops, decisions) = (ops.items, decisions.items);
+    let ops = ops.items;
+    let decisions = decisions.items;
     match arguments.fleet.output.output {
         OutputFormat::Json => {
             let host = at_hub.detail;
@@ -112,14 +128,15 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
     let host = &detail.host;
     let said = |text: &str| tamed(text, 200);
     let mut text = format!(
-        "{} {}\n  generation  {} in effect, {} is the newest\n  last seen   {} by the hub's clock\n",
+        "{} {}\n  unverified  {HUBS_WORD}\n  generation  {} in effect, {} is the newest\n  last seen   {} by the hub's clock\n",
         styled(GUEST, tamed(&host.host, 253)),
         drawn(host.standing),
         host.in_effect,
         host.wanted,
         tamed(&host.last_seen, 40),
     );
-    let AgentState { version, node, mode, frozen, policy, troubles, since: _ } = &detail.agent;
+    let AgentState { version, node, mode, frozen, policy, troubles, author_word, since: _ } =
+        &detail.agent;
     if !version.is_empty() {
         let mode = if mode.is_empty() { String::new() } else { format!(", {}", said(mode)) };
         writeln!(text, "  agent       {} on {}{mode}", said(version), said(node))
@@ -133,6 +150,16 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
         let limits = policy.iter().filter(|(name, value)| *name != "mode" && !value.is_empty());
         let limits = limits.map(|(name, value)| format!("{}={}", said(name), said(value)));
         writeln!(text, "  policy      {}", limits.collect::<Vec<_>>().join(" ")).expect(INFALLIBLE);
+    }
+    if let Some(AuthorWordReport { generation, signer, signed_at, taken_at }) = author_word {
+        let signer = said(signer);
+        let signed_at = said(signed_at);
+        let taken_at = said(taken_at);
+        writeln!(
+            text,
+            "  last word   generation {generation} signed {signed_at} by {signer}, taken {taken_at}"
+        )
+        .expect(INFALLIBLE);
     }
     for trouble in troubles {
         writeln!(text, "  {} {}", styled(ALARM, "trouble:"), tamed(trouble, 500))
@@ -161,7 +188,8 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
 
 fn drawn_refusal(refused: &RefusedGeneration) -> String {
     let RefusedGeneration { generation, code, why, next, diagnostics, manifest: _ } = refused;
-    let (code, why) = (tamed(code, 40), tamed(why, 500));
+    let code = tamed(code, 40);
+    let why = tamed(why, 500);
     let mut text =
         format!("  {} generation {generation} as {code}: {why}\n", styled(ALARM, "refused"));
     for line in diagnostics.iter().take(MISTAKES_TOLD_MAX).flat_map(|told| told.lines()) {
@@ -176,7 +204,8 @@ fn drawn_refusal(refused: &RefusedGeneration) -> String {
 /// A guest that is not as declared: what differs and where that is declared, what holds it, and what to do.
 fn drawn_guest(guest: &GuestBody) -> String {
     let GuestReport { differences, held, problems, after_restart, .. } = &guest.report;
-    let (id, name) = (tamed(&guest.guest, 40), tamed(&guest.name, 64));
+    let id = tamed(&guest.guest, 40);
+    let name = tamed(&guest.name, 64);
     let mut text = format!("    {id} {name} {}\n", styled(CHANGE, tamed(&guest.state, 20)));
     for GuestDifference { key, declared, actual, origin } in differences {
         let shown = |value: &Option<String>| {
@@ -188,12 +217,15 @@ fn drawn_guest(guest: &GuestBody) -> String {
             let place = format!("  # {}:{}{comma}{layer}", origin.file, origin.line);
             styled(FAINT, tamed(&place, 200))
         });
-        let (key, actual, declared) = (tamed(key, 60), shown(actual), shown(declared));
+        let key = tamed(key, 60);
+        let actual = shown(actual);
+        let declared = shown(declared);
         writeln!(text, "      {key}: {actual} -> {declared}{}", place.unwrap_or_default())
             .expect(INFALLIBLE);
     }
     for HeldReport { code, why, next } in held {
-        let (code, why) = (styled(WAITS, tamed(code, 40)), tamed(why, 500));
+        let code = styled(WAITS, tamed(code, 40));
+        let why = tamed(why, 500);
         writeln!(text, "      {code}: {why}").expect(INFALLIBLE);
         if !next.is_empty() {
             writeln!(text, "        next: {}", tamed(next, 200)).expect(INFALLIBLE);
@@ -240,7 +272,8 @@ fn drawn_history(
         let words = [&decision.guest, &decision.op, &decision.event, &decision.code];
         let words = words.into_iter().filter(|word| !word.is_empty());
         let words: Vec<String> = words.map(|word| tamed(word, 60)).collect();
-        let (at, detail) = (tamed(&decision.at, 40), tamed(&decision.detail, 200));
+        let at = tamed(&decision.at, 40);
+        let detail = tamed(&decision.detail, 200);
         writeln!(text, "    {at}  {}: {detail}", words.join(" ")).expect(INFALLIBLE);
     }
     text

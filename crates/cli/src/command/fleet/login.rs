@@ -1,24 +1,20 @@
-//! `fleet login`, `logout` and `console`: how a person comes to a hub and goes.
-
-use std::io::Write as _;
+//! `fleet login`: how a person comes to a hub.
 
 use evenkeel_agent::pve::endpoint::Endpoint;
 use evenkeel_agent::pve::tls::TlsTrust;
 use evenkeel_core::fleet::{HubId, LoginStatement, SealedText};
 use evenkeel_core::sign::{Envelope, Namespace, Nonce};
-use evenkeel_hub::people::wire::{
-    ChallengeAnswer, ChallengeRequest, CodeAnswer, LoginAnswer, LoginRequest,
-};
+use evenkeel_hub::people::wire::{ChallengeAnswer, ChallengeRequest, LoginAnswer, LoginRequest};
 use secrecy::SecretString;
-use serde_json::json;
 
-use crate::cli::{FleetArgs, FleetLoginArgs, OutputFormat};
+use crate::cli::{FleetLoginArgs, OutputFormat};
 use crate::error::{Exit, Failure};
 use crate::fleet::hub_client::{HubClient, endpoint};
 use crate::fleet::known_hubs::{HubProof, KnownHub, KnownHubs};
 use crate::fleet::logins::{HubLogin, HubLogins};
 use crate::format;
-use crate::format::fleet::{FleetConsoleFormat, FleetLoginFormat};
+use crate::format::fleet::FleetLoginFormat;
+use crate::render::tamed;
 use crate::signing::keygen;
 use crate::terminal;
 
@@ -62,6 +58,7 @@ pub(super) async fn login(arguments: &FleetLoginArgs) -> Result<Exit, Failure> {
         account: account.clone(),
         token,
         expires_at: expires_at.clone(),
+        browser: None,
     };
     HubLogins::read()?.keep(login)?;
     match arguments.output.output {
@@ -74,9 +71,12 @@ pub(super) async fn login(arguments: &FleetLoginArgs) -> Result<Exit, Failure> {
             scope,
             expires_at,
         })?,
-        OutputFormat::Table => terminal::print(&format!(
-            "logged in at {origin} as {account}, {role} of {scope}, until {expires_at}\n"
-        ))?,
+        OutputFormat::Table => {
+            let as_whom = [&account, &role, &scope, &expires_at].map(|text| tamed(text, 253));
+            let [account, role, scope, until] = as_whom;
+            let told = format!("logged in at {origin} as {account}, {role} of {scope}");
+            terminal::print(&format!("{told}, until {until}\n"))?;
+        }
     }
     Ok(Exit::Ok)
 }
@@ -154,47 +154,4 @@ async fn new_proof(endpoint: &Endpoint, arguments: &FleetLoginArgs) -> Result<Hu
     let message = format!("the hub {origin} is not known here");
     Err(Failure::new(Exit::Denied, message)
         .hint("if the fingerprint is the hub's, add --fingerprint with it"))
-}
-
-pub(super) async fn logout(arguments: &FleetArgs) -> Result<Exit, Failure> {
-    let client = HubClient::logged_in(&arguments.hub)?;
-    let origin = client.origin().to_owned();
-    // Here it is forgotten in any case: a hub that is gone keeps nobody logged in on this machine.
-    let ended = client.delete("/v1/login").await;
-    HubLogins::read()?.forget(&origin)?;
-    match ended {
-        Ok(()) => {}
-        // It was over already.
-        Err(failure) if failure.exit == Exit::Denied => {}
-        Err(failure) => {
-            return Err(
-                failure.hint("the token is forgotten here, and ends at the hub within 12 hours")
-            );
-        }
-    }
-    match arguments.output.output {
-        OutputFormat::Json => {
-            writeln!(std::io::stdout(), "{}", json!({"format_version": 1, "hub": origin}))?;
-        }
-        OutputFormat::Table => terminal::print(&format!("logged out at {origin}\n"))?,
-    }
-    Ok(Exit::Ok)
-}
-
-pub(super) async fn console(arguments: &FleetArgs) -> Result<Exit, Failure> {
-    let client = HubClient::logged_in(&arguments.hub)?;
-    let CodeAnswer { code, expires_in_s } =
-        client.post("/v1/console-codes", &json!({}), None).await?;
-    // The code stands behind the #, which no browser sends to any server or proxy.
-    let link = format!("{}/console#{code}", client.origin());
-    match arguments.output.output {
-        OutputFormat::Json => {
-            format::print(&FleetConsoleFormat { format_version: 1, link, expires_in_s })?;
-        }
-        OutputFormat::Table => {
-            writeln!(std::io::stdout(), "{link}")?;
-            terminal::tell(&format!("it works once, for {expires_in_s} s\n"))?;
-        }
-    }
-    Ok(Exit::Ok)
 }

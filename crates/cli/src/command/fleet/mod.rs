@@ -3,10 +3,13 @@
 mod approvals;
 mod audit;
 mod documents;
+mod enrol_token;
 mod hosts;
 mod login;
+mod logins;
 
-pub(crate) use approvals::item_named;
+pub(crate) use approvals::{hand_in, item_named};
+pub(crate) use audit::audit_text;
 use evenkeel_hub::people::wire::PageBody;
 use serde::de::DeserializeOwned;
 
@@ -17,8 +20,10 @@ use crate::fleet::hub_client::{HubClient, encoded};
 pub(crate) async fn run(verb: &FleetVerb) -> Result<Exit, Failure> {
     match verb {
         FleetVerb::Login(arguments) => login::login(arguments).await,
-        FleetVerb::Logout(arguments) => login::logout(arguments).await,
-        FleetVerb::Console(arguments) => login::console(arguments).await,
+        FleetVerb::Logout(arguments) => logins::logout(arguments).await,
+        FleetVerb::Logins(arguments) => logins::list(arguments).await,
+        FleetVerb::Console(arguments) => logins::console(arguments).await,
+        FleetVerb::EnrolToken(arguments) => enrol_token::run(arguments).await,
         FleetVerb::Hosts(arguments) => hosts::list(arguments).await,
         FleetVerb::Status(arguments) => hosts::status(arguments).await,
         FleetVerb::Push(arguments) => documents::push(arguments).await,

@@ -84,7 +84,9 @@ async fn list(store: &HubStore, output: OutputFormat) -> Result<Exit, Failure> {
             for host in &hosts {
                 let labels: Vec<String> =
                     host.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                let (id, wanted, reported) = (&host.id, host.wanted, host.reported);
+                let id = &host.id;
+                let wanted = host.wanted;
+                let reported = host.reported;
                 let seen = host.last_seen.to_text();
                 writeln!(
                     out,

@@ -4,14 +4,18 @@
 //! needs no other right.
 
 mod accounts;
+mod audit;
 mod hosts;
 mod serve;
 mod whole;
 
-use evenkeel_hub::server::open_store;
-use evenkeel_hub::store::{HubStore, StoreError};
+use std::path::PathBuf;
 
-use crate::cli::{HubArgs, HubPlace, HubVerb};
+use camino::Utf8Path;
+use evenkeel_hub::server::{database_of, open_store};
+use evenkeel_hub::store::{Database, HubStore, StoreError, archive_directory};
+
+use crate::cli::{HubAccountVerb, HubArgs, HubPlace, HubVerb};
 use crate::error::{Exit, Failure};
 
 /// Who did it, in the audit.
@@ -19,8 +23,30 @@ const SERVER: &str = "server";
 
 pub(crate) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
     let Some(verb) = &arguments.verb else { return serve::run(arguments).await };
-    if let HubVerb::Backup { .. } | HubVerb::Check { .. } | HubVerb::Host(_) = verb {
-        must_exist(&arguments.place)?;
+    match verb {
+        // These two are about a file, whatever its schema: no store is opened on it.
+        HubVerb::Backup { file } => {
+            must_exist(&arguments.place)?;
+            return whole::backup(&database(&arguments.place)?, file).await;
+        }
+        HubVerb::Restore { file } => {
+            let database = database(&arguments.place)?;
+            let archive = archive(&arguments.place, &database);
+            return whole::restore(&database, file, archive.as_deref()).await;
+        }
+        HubVerb::Check { .. } | HubVerb::Host(_) | HubVerb::Audit(_) => {
+            must_exist(&arguments.place)?;
+        }
+        HubVerb::Account(
+            HubAccountVerb::List { .. }
+            | HubAccountVerb::Change { .. }
+            | HubAccountVerb::Remove { .. }
+            | HubAccountVerb::AddKey { .. }
+            | HubAccountVerb::RemoveKey { .. }
+            | HubAccountVerb::Logout { .. },
+        ) => must_exist(&arguments.place)?,
+        // Before the first start there may be a first account and a first token.
+        HubVerb::Account(HubAccountVerb::Add { .. }) | HubVerb::EnrolToken { .. } => {}
     }
     let store = store(&arguments.place).await?;
     let done = match verb {
@@ -29,7 +55,11 @@ pub(crate) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
             hosts::enrol_token(&store, host, *replace, output.output).await
         }
         HubVerb::Host(verb) => hosts::run(&store, verb).await,
-        HubVerb::Backup { file } => whole::backup(&store, file).await,
+        HubVerb::Audit(verb) => {
+            let archive = archive(&arguments.place, store.database());
+            audit::run(&store, verb, archive.as_deref()).await
+        }
+        HubVerb::Backup { .. } | HubVerb::Restore { .. } => unreachable!("they are done above"),
         HubVerb::Check { output } => whole::check(&store, output.output).await,
     };
     store.close().await;
@@ -38,6 +68,14 @@ pub(crate) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
 
 async fn store(place: &HubPlace) -> Result<HubStore, Failure> {
     Ok(open_store(place.state.as_std_path(), place.database.as_deref()).await?)
+}
+
+fn database(place: &HubPlace) -> Result<Database, Failure> {
+    Ok(database_of(place.state.as_std_path(), place.database.as_deref())?)
+}
+
+fn archive(place: &HubPlace, database: &Database) -> Option<PathBuf> {
+    archive_directory(database, place.audit_archive.as_deref().map(Utf8Path::as_std_path))
 }
 
 /// Looking at a hub must not make one.
@@ -77,11 +115,15 @@ impl From<StoreError> for Failure {
                 Self::new(Exit::Transient, "the database is busy").hint("try again")
             }
             StoreError::Url(why) => Self::new(Exit::Usage, why),
+            StoreError::InUse(why) => {
+                Self::new(Exit::Denied, why).hint("stop the hub first: systemctl stop evenkeel-hub")
+            }
             StoreError::Newer { .. } => Self::wrapping(Exit::Invalid, error)
                 .hint("start the newer evenkeel, or restore the backup that was made before it"),
-            StoreError::Database(_) | StoreError::File(_) | StoreError::Damaged(_) => {
-                Self::wrapping(Exit::Failed, error)
-            }
+            StoreError::Database(_)
+            | StoreError::File(_)
+            | StoreError::Damaged(_)
+            | StoreError::Archive(_) => Self::wrapping(Exit::Failed, error),
         }
     }
 }

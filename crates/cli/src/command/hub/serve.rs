@@ -2,9 +2,12 @@
 
 use std::io::Write as _;
 
+use camino::Utf8Path;
 use evenkeel_agent::daemon::systemd::Systemd;
+use evenkeel_hub::secret_text::SecretHash;
 use evenkeel_hub::server::{
     self, CertificateFiles, RunningHub, ServeLimits, ServerOptions, StartError, TlsChoice,
+    TrustedProxies,
 };
 use serde_json::json;
 
@@ -12,6 +15,7 @@ use crate::cli::{HubArgs, OutputFormat};
 use crate::error::{Exit, Failure};
 use crate::interrupt::Interrupts;
 use crate::logging;
+use crate::signing::file;
 
 pub(super) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
     logging::begin(arguments.log, arguments.log_format);
@@ -31,8 +35,8 @@ pub(super) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
 fn options(arguments: &HubArgs) -> Result<ServerOptions, Failure> {
     let tls = match (&arguments.tls_cert, &arguments.tls_key, arguments.plain_http) {
         (Some(certificate), Some(key), _) => {
-            let (certificate, key) =
-                (certificate.as_std_path().to_owned(), key.as_std_path().to_owned());
+            let certificate = certificate.as_std_path().to_owned();
+            let key = key.as_std_path().to_owned();
             TlsChoice::Files(CertificateFiles { certificate, key })
         }
         (_, _, true) => TlsChoice::Plain,
@@ -51,7 +55,36 @@ fn options(arguments: &HubArgs) -> Result<ServerOptions, Failure> {
         public_url: arguments.public_url.clone(),
         tls,
         limits: ServeLimits::default(),
+        proxies: proxies(arguments)?,
+        audit_archive: arguments
+            .place
+            .audit_archive
+            .as_deref()
+            .map(|path| path.as_std_path().to_owned()),
+        metrics_token: arguments.metrics_token_file.as_deref().map(metrics_token).transpose()?,
     })
+}
+
+fn proxies(arguments: &HubArgs) -> Result<TrustedProxies, Failure> {
+    let header = arguments.client_address_header.parse().map_err(|_| {
+        let message =
+            format!("--client-address-header is no header: {}", arguments.client_address_header);
+        Failure::new(Exit::Usage, message).hint("such as x-forwarded-for")
+    })?;
+    Ok(TrustedProxies { ranges: arguments.trusted_proxy.clone(), header })
+}
+
+/// The hash of the token in a file. What is short can be guessed.
+fn metrics_token(path: &Utf8Path) -> Result<SecretHash, Failure> {
+    const TOKEN_BYTES_MAX: usize = 1024;
+    const TOKEN_BYTES_MIN: usize = 16;
+    let text = file::read_text(path, TOKEN_BYTES_MAX)?;
+    let token = text.trim_end();
+    if token.len() < TOKEN_BYTES_MIN {
+        let message = format!("the token in {path} is shorter than {TOKEN_BYTES_MIN} characters");
+        return Err(Failure::new(Exit::Invalid, message).hint("openssl rand -hex 32 makes one"));
+    }
+    Ok(SecretHash::of(token))
 }
 
 /// Says where it is, in a form a script can read. The link is a secret: it is shown here and nowhere else.

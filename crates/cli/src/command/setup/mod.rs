@@ -3,15 +3,18 @@
 //! ```text
 //!   node.rs   what is there: pveum, pvesh and systemctl are asked, /etc is read; nothing is changed
 //!   steps.rs  what is missing, as commands and files; pure
+//!   fleet_part.rs  the hub, if the node becomes part of a fleet
 //!   here      shown, agreed to, carried out in order
 //! ```
 //!
 //! Every command is shown before the first one runs, and a second run finds nothing to do. Guests are not touched. The
 //! token's secret goes from `pveum` into its file, and into nothing else: no message, no argument, no log.
 
+mod fleet_part;
 mod node;
 mod steps;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -20,20 +23,22 @@ use evenkeel_core::rights::{self, Rights};
 use evenkeel_core::sign::{Role, Signer, enrol, trust_file};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 
-use super::signers::enrol::one_line;
+use super::signers::enrol::{KEY_TYPES, one_line};
 use crate::cli::SetupArgs;
 use crate::error::{Exit, Failure};
 use crate::terminal;
+use fleet_part::FleetPart;
 use node::NodeView;
 use steps::{SetupFile, SetupStep};
 
-pub(crate) fn run(arguments: &SetupArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SetupArgs) -> Result<Exit, Failure> {
     let node = NodeView::look(&arguments.root)?;
+    let fleet = FleetPart::read(arguments, &node)?;
     let (steps, notes) = if arguments.remove {
         steps::to_remove(&node)
     } else {
         let needed = needed(arguments, &node)?;
-        steps::to_make(&node, &needed, trust(arguments)?)
+        steps::to_make(&node, &needed, trust(arguments)?, fleet.as_ref())
     };
     let mut out = std::io::stdout();
     for note in &notes {
@@ -55,11 +60,23 @@ pub(crate) fn run(arguments: &SetupArgs) -> Result<Exit, Failure> {
         writeln!(out, "Nothing was changed.")?;
         return Ok(Exit::Ok);
     }
+    let mut token = match &fleet {
+        Some(fleet) if steps.iter().any(SetupStep::needs_token) => Some(fleet.read_token()?),
+        Some(_) | None => None,
+    };
     for step in &steps {
-        carry_out(step, &node)?;
+        match (step, &fleet, token.take_if(|_| step.needs_token())) {
+            (SetupStep::Enrol { .. }, Some(fleet), Some(token)) => {
+                terminal::print(&fleet.enrol(&node, token).await?.words())?;
+            }
+            _ => carry_out(step, &node)?,
+        }
     }
     let next = if arguments.remove {
         "Done. Journal, desired files and signers are left: /var/lib/evenkeel, /etc/evenkeel."
+    } else if fleet.is_some() {
+        "Done. Push a document to this host: `evenkeel fleet push HOST DIR --key AUTHOR_KEY`; then run `evenkeel setup` \
+         here once more, for the rights that keeping its guests takes."
     } else {
         "Done. `evenkeel doctor` looks at everything, `evenkeel import --out /etc/evenkeel/desired` writes down the guests there \
          are; then run setup once more, for the rights that keeping them takes."
@@ -89,9 +106,17 @@ fn needed(arguments: &SetupArgs, node: &NodeView) -> Result<Rights, Failure> {
 fn trust(arguments: &SetupArgs) -> Result<Option<String>, Failure> {
     let operational = arguments.operational.iter().map(|path| (path, Role::Operational));
     let recovery = arguments.recovery.iter().map(|path| (path, Role::Recovery));
+    let author = arguments.author.iter().map(|path| (path, Role::Author));
     let mut text = None;
-    for (path, role) in operational.chain(recovery) {
-        let signer = signer(path, role)?;
+    let mut names = BTreeSet::new();
+    for (path, role) in operational.chain(recovery).chain(author) {
+        let mut signer = signer(path, role)?;
+        // One person's keys have one comment: the name says which of them it is.
+        if names.contains(&signer.name) {
+            let by_role = format!("{}-{role}", signer.name);
+            signer.name = by_role.parse().unwrap_or(signer.name);
+        }
+        names.insert(signer.name.clone());
         let before = text.unwrap_or_else(trust_file::empty);
         let added = trust_file::add(&before, &signer).map_err(|error| {
             Failure::new(Exit::Invalid, format!("{path} cannot be enrolled: {error}"))
@@ -102,17 +127,23 @@ fn trust(arguments: &SetupArgs) -> Result<Option<String>, Failure> {
     Ok(text)
 }
 
-/// A key by the name in its comment, or by that of its file.
+/// A key by the name in its comment, or by that of its file. Its line itself may stand in place of a file.
 fn signer(path: &Utf8Path, role: Role) -> Result<Signer, Failure> {
-    let line = one_line(path)?;
+    let line = if is_key_line(path.as_str()) { path.to_string() } else { one_line(path)? };
     let comment = line
         .split_whitespace()
         .nth(2)
         .map(|comment| comment.split('@').next().unwrap_or(comment).to_owned());
     let name = comment.filter(|name| !name.is_empty());
-    let name = name.or_else(|| path.file_stem().map(str::to_owned)).unwrap_or_default();
+    let stem = path.file_stem().filter(|_| !is_key_line(path.as_str()));
+    let name = name.or_else(|| stem.map(str::to_owned)).unwrap_or_else(|| role.to_string());
     enrol::from_public_key(&name, role, &line)
         .map_err(|refusal| Failure::from(refusal).in_file(path))
+}
+
+/// Whether a word is the line of a `.pub` file itself.
+fn is_key_line(word: &str) -> bool {
+    KEY_TYPES.iter().any(|kind| word.starts_with(kind)) && word.contains(' ')
 }
 
 fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), Failure> {
@@ -130,7 +161,8 @@ fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), Failure> {
                 )
                 .hint("run `evenkeel setup` again: it makes another token")
             })?;
-            let (id, secret) = (answer["full-tokenid"].as_str(), answer["value"].as_str());
+            let id = answer["full-tokenid"].as_str();
+            let secret = answer["value"].as_str();
             let (Some(id), Some(secret)) = (id, secret) else {
                 return Err(Failure::new(Exit::Failed, "pveum's answer has no token in it")
                     .hint("run `evenkeel setup` again: it makes another token"));
@@ -138,6 +170,7 @@ fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), Failure> {
             write(&SetupFile { text: format!("{id}={secret}\n"), ..file.clone() }, node)?;
         }
         SetupStep::Write(file) => write(file, node)?,
+        SetupStep::Enrol { .. } => unreachable!("it is carried out where the token is"),
         SetupStep::Remove(path) => fs_err::remove_file(node.at(path).as_std_path())?,
         SetupStep::MakeDirectory { path, mode } => {
             let place = node.at(path);

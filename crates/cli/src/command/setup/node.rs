@@ -4,12 +4,17 @@ use std::io;
 use std::process::{Command, Stdio};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use evenkeel_agent::config::AgentConfig;
 use evenkeel_agent::source::dir::{DirError, load_believed};
+use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::release::Release;
 use serde_json::Value;
 
-use super::steps::{AGENT_TOML, CA_FILE, TOKEN_FILE, TRUST_FILE, UNIT};
+use super::super::validate::taken_from_hub;
+use super::steps::{
+    AGENT_TOML, CA_FILE, HUB_CA_FILE, HUB_CREDENTIAL, STATE, TOKEN_FILE, TRUST_FILE, UNIT,
+};
 use crate::error::{Exit, Failure};
 
 /// Who the agent is to Proxmox VE.
@@ -38,8 +43,9 @@ pub(super) struct NodeView {
     pub(super) authority: Option<String>,
     /// The fingerprint of the certificate that the web server shows.
     pub(super) fingerprint: Option<String>,
-    /// Our files that are there, with what is in them. The token's is only known to be there.
+    /// Our files that are there, with what is in them. Token and credential are only known to be there.
     pub(super) files: Vec<(&'static str, String)>,
+    pub(super) has_hub: bool,
     pub(super) has_desired: bool,
     pub(super) unit: UnitState,
 }
@@ -120,10 +126,12 @@ impl NodeView {
             authority: None,
             fingerprint: None,
             files: Vec::new(),
+            has_hub: false,
             has_desired: root.join("etc/evenkeel/desired").is_dir(),
             unit: UnitState::look()?,
         };
         view.read_files()?;
+        view.has_hub = matches!(view.hub_config(), Ok(Some(_)));
         Ok(view)
     }
 
@@ -148,13 +156,15 @@ impl NodeView {
         } else {
             self.authority = read(&self.at("/etc/pve/pve-root-ca.pem"))?;
         }
-        for path in [AGENT_TOML, TRUST_FILE, CA_FILE] {
+        for path in [AGENT_TOML, TRUST_FILE, CA_FILE, HUB_CA_FILE] {
             if let Some(text) = read(&self.at(path))? {
                 self.files.push((path, text));
             }
         }
-        if self.at(TOKEN_FILE).exists() {
-            self.files.push((TOKEN_FILE, String::new()));
+        for path in [TOKEN_FILE, HUB_CREDENTIAL] {
+            if self.at(path).exists() {
+                self.files.push((path, String::new()));
+            }
         }
         Ok(())
     }
@@ -169,8 +179,23 @@ impl NodeView {
         self.files.iter().find(|(there, _)| *there == path).map(|(_, text)| text.as_str())
     }
 
-    /// What is declared; nothing if nobody has written anything yet.
+    /// Whether the agent takes its documents from a hub.
+    pub(super) fn hub_config(&self) -> Result<Option<AgentConfig>, Failure> {
+        if self.file(AGENT_TOML).is_none() {
+            return Ok(None);
+        }
+        let config = AgentConfig::from_file(self.at(AGENT_TOML).as_std_path())?;
+        Ok(Some(config).filter(|config| config.desired.hub.is_some()))
+    }
+
+    /// What is declared, in files or in the hub's last document; nothing if nobody has written anything yet.
     pub(super) fn desired(&self, path: &Utf8Path) -> Result<Desired, Failure> {
+        if let Ok(Some(config)) = self.hub_config() {
+            let state = StateDir::new(self.at(STATE).as_std_path());
+            // Before the first document there is nothing to keep.
+            let taken = taken_from_hub(&config, &state).map(|(desired, ..)| desired);
+            return Ok(taken.unwrap_or_default());
+        }
         let place = self.at(path.as_str());
         match load_believed(place.as_std_path()).map(|loaded| loaded.desired) {
             Ok(Ok(desired)) => Ok(desired),

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use evenkeel_core::rights::Rights;
 
+use super::fleet_part::FleetPart;
 use super::node::{NodeView, ROLE, TOKEN, USER, UnitState};
 
 /// The agent's unit.
@@ -17,6 +18,9 @@ pub(super) const AGENT_TOML: &str = "/etc/evenkeel/agent.toml";
 pub(super) const TOKEN_FILE: &str = "/etc/evenkeel/token";
 pub(super) const TRUST_FILE: &str = "/etc/evenkeel/trust.toml";
 pub(super) const CA_FILE: &str = "/etc/evenkeel/pve-root-ca.pem";
+pub(super) const HUB_CREDENTIAL: &str = "/etc/evenkeel/hub-credential";
+pub(super) const HUB_CA_FILE: &str = "/etc/evenkeel/hub-ca.pem";
+pub(super) const STATE: &str = "/var/lib/evenkeel";
 const DESIRED: &str = "/etc/evenkeel/desired";
 
 /// How a file begins that `setup` wrote: `--remove` takes no other.
@@ -32,6 +36,8 @@ pub(super) enum SetupStep {
     MakeDirectory { path: &'static str, mode: u32 },
     /// A file.
     Write(SetupFile),
+    /// The host enrols with its hub.
+    Enrol { url: String },
     /// A file that goes.
     Remove(&'static str),
 }
@@ -47,6 +53,11 @@ pub(super) struct SetupFile {
 }
 
 impl SetupStep {
+    /// Whether it is the one that takes the token.
+    pub(super) fn needs_token(&self) -> bool {
+        matches!(self, Self::Enrol { .. })
+    }
+
     /// As a person would type it, or read it.
     pub(super) fn shown(&self) -> String {
         match self {
@@ -70,6 +81,11 @@ impl SetupStep {
                     writeln!(text, "    | {line}").expect("writing to a string cannot fail");
                 }
                 text
+            }
+            Self::Enrol { url } => {
+                format!(
+                    "  evenkeel enrol {url}   # with its token; the credential into {HUB_CREDENTIAL}, mode 0600\n"
+                )
             }
             Self::Remove(path) => format!("  rm {path}\n"),
         }
@@ -98,13 +114,15 @@ pub(super) fn to_make(
     node: &NodeView,
     needed: &Rights,
     trust: Option<String>,
+    fleet: Option<&FleetPart>,
 ) -> (Vec<SetupStep>, Vec<String>) {
-    let (mut steps, mut notes) = (Vec::new(), Vec::new());
+    let mut steps = Vec::new();
+    let mut notes = Vec::new();
     if !node.has_user {
         steps.push(run(&["pveum", "user", "add", USER, "--comment", "the evenkeel agent"]));
     }
     make_role(node, needed, &mut steps);
-    make_files(node, trust, &mut steps, &mut notes);
+    make_files(node, trust, fleet, &mut steps, &mut notes);
     make_token(node, &mut steps);
     let token = token_id();
     let holds = |who: &str| node.holders.iter().any(|(holder, path)| holder == who && path == "/");
@@ -114,12 +132,18 @@ pub(super) fn to_make(
             "pveum", "acl", "modify", "/", "--users", USER, "--tokens", &token, "--roles", ROLE,
         ]));
     }
+    // The credential is there before the agent starts, and no agent runs while its host enrols.
+    if let Some(fleet) = fleet.filter(|_| node.file(HUB_CREDENTIAL).is_none()) {
+        if node.unit != UnitState::Off {
+            steps.push(run(&["systemctl", "stop", UNIT]));
+        }
+        steps.push(SetupStep::Enrol { url: fleet.url.clone() });
+    }
     if node.unit != UnitState::Runs {
         steps.push(run(&["systemctl", "enable", "--now", UNIT]));
-    } else if steps
-        .iter()
-        .any(|step| matches!(step, SetupStep::Write(_) | SetupStep::MakeToken { .. }))
-    {
+    } else if steps.iter().any(|step| {
+        matches!(step, SetupStep::Write(_) | SetupStep::MakeToken { .. } | SetupStep::Enrol { .. })
+    }) {
         steps.push(run(&["systemctl", "restart", UNIT]));
     }
     (steps, notes)
@@ -161,12 +185,20 @@ fn make_token(node: &NodeView, steps: &mut Vec<SetupStep>) {
 fn make_files(
     node: &NodeView,
     trust: Option<String>,
+    fleet: Option<&FleetPart>,
     steps: &mut Vec<SetupStep>,
     notes: &mut Vec<String>,
 ) {
-    if !node.has_desired {
-        steps.push(SetupStep::MakeDirectory { path: DIRECTORY, mode: 0o750 });
-        steps.push(SetupStep::MakeDirectory { path: DESIRED, mode: 0o750 });
+    let of_fleet = fleet.is_some() || node.has_hub;
+    let directories: &[&'static str] = match of_fleet {
+        // Our files are in it.
+        true if !node.files.is_empty() => &[],
+        true => &[DIRECTORY],
+        false if node.has_desired => &[],
+        false => &[DIRECTORY, DESIRED],
+    };
+    for path in directories {
+        steps.push(SetupStep::MakeDirectory { path, mode: 0o750 });
     }
     let mut write = |path, text: String| {
         steps.push(SetupStep::Write(SetupFile { path, mode: 0o640, for_agent: true, text }));
@@ -176,8 +208,13 @@ fn make_files(
     {
         write(CA_FILE, authority.clone());
     }
+    if let Some(authority) = fleet.and_then(|fleet| fleet.authority.as_ref())
+        && node.file(HUB_CA_FILE) != Some(authority)
+    {
+        write(HUB_CA_FILE, authority.clone());
+    }
     if node.file(AGENT_TOML).is_none() {
-        write(AGENT_TOML, agent_toml(node));
+        write(AGENT_TOML, agent_toml(node, fleet));
     }
     match (trust, node.file(TRUST_FILE)) {
         (Some(text), None) => {
@@ -199,23 +236,25 @@ fn make_files(
 }
 
 /// The configuration of an agent on its own node.
-fn agent_toml(node: &NodeView) -> String {
+fn agent_toml(node: &NodeView, fleet: Option<&FleetPart>) -> String {
     let trust = match &node.fingerprint {
         Some(pin) => format!("fingerprint = \"{pin}\""),
         None => format!("ca_file = \"{CA_FILE}\""),
     };
+    let desired = fleet.map_or_else(|| format!("dir = \"{DESIRED}\""), |fleet| fleet.line.clone());
     format!(
         "{OURS}; yours to change. Every key is in evenkeel-agent.toml(5).\n\
          host_id = \"{name}\"\n\n[pve]\nurl = \"https://localhost:8006\"\nnode = \"{name}\"\n\
-         token_file = \"{TOKEN_FILE}\"\n{trust}\n\n[desired]\ndir = \"{DESIRED}\"\n\n\
-         [state]\ndir = \"/var/lib/evenkeel\"\n\n[trust]\nfile = \"{TRUST_FILE}\"\n",
+         token_file = \"{TOKEN_FILE}\"\n{trust}\n\n[desired]\n{desired}\n\n\
+         [state]\ndir = \"{STATE}\"\n\n[trust]\nfile = \"{TRUST_FILE}\"\n",
         name = node.name
     )
 }
 
 /// Everything that `setup` made and that nobody else uses.
 pub(super) fn to_remove(node: &NodeView) -> (Vec<SetupStep>, Vec<String>) {
-    let (mut steps, mut notes) = (Vec::new(), Vec::new());
+    let mut steps = Vec::new();
+    let mut notes = Vec::new();
     if node.unit != UnitState::Off {
         steps.push(run(&["systemctl", "disable", "--now", UNIT]));
     }
@@ -243,9 +282,10 @@ pub(super) fn to_remove(node: &NodeView) -> (Vec<SetupStep>, Vec<String>) {
         }
         (None, _) => {}
     }
-    for path in [TOKEN_FILE, AGENT_TOML, TRUST_FILE, CA_FILE] {
+    let always_ours = [TOKEN_FILE, CA_FILE, HUB_CREDENTIAL, HUB_CA_FILE];
+    for path in always_ours.into_iter().chain([AGENT_TOML, TRUST_FILE]) {
         match node.file(path) {
-            Some(text) if path == TOKEN_FILE || path == CA_FILE || text.starts_with(OURS) => {
+            Some(text) if always_ours.contains(&path) || text.starts_with(OURS) => {
                 steps.push(SetupStep::Remove(path));
             }
             Some(_) => notes.push(format!("{path} stays: it was not written by setup")),

@@ -7,6 +7,7 @@ use evenkeel_core::diagnostic::{FILE_BYTES_MAX, SourceFile, Sources};
 use evenkeel_core::sign::trust_file::{self, EditError};
 use evenkeel_core::sign::{Role, Signer, enrol};
 
+use super::started_file;
 use crate::cli::EnrolArgs;
 use crate::error::{Exit, Failure};
 use crate::signing::{file, trust};
@@ -15,13 +16,14 @@ use crate::signing::{file, trust};
 const KEY_FILE_BYTES_MAX: usize = 64 * 1024;
 
 /// How the line of a `.pub` file begins; a line of `allowed_signers` begins with a name.
-const KEY_TYPES: [&str; 4] = ["ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-"];
+pub(in crate::command) const KEY_TYPES: [&str; 4] = ["ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-"];
 
 pub(crate) fn run(arguments: &EnrolArgs) -> Result<Exit, Failure> {
     let signer = signer(arguments)?;
     let path = &arguments.trust;
     let there = path.as_std_path().exists();
     let text = if there { file::read_text(path, FILE_BYTES_MAX)? } else { trust_file::empty() };
+    started_file::refuse(arguments, &text, &signer)?;
     let edited =
         trust_file::add(&text, &signer).map_err(|error| not_added(error, path, &text, &signer))?;
     file::write(path, edited.as_bytes(), there)?;

@@ -109,7 +109,8 @@ fn table(trust: &TrustedSigners) -> String {
     let width = signers.iter().map(|signer| signer.name.to_string().len()).max().unwrap_or(0);
     for signer in signers {
         let Signer { name, role, key, validity: Validity { from, until }, sk } = signer;
-        let (kind, print) = (key.key_type(), key.fingerprint());
+        let kind = key.key_type();
+        let print = key.fingerprint();
         let name = name.to_string();
         let _ = write!(text, "{:<12} {name:<width$}  {print}  {kind}", role.as_str());
         if *from != Validity::ALWAYS.from {

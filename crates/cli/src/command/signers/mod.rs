@@ -6,6 +6,7 @@
 pub(super) mod enrol;
 mod list;
 mod rotate;
+mod started_file;
 
 use evenkeel_core::sign::RotationAuthority;
 

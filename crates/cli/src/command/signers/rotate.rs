@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use evenkeel_core::diagnostic::FILE_BYTES_MAX;
 use evenkeel_core::sign::{
-    ClockChange, Envelope, HostBinding, Lookup, PLANNED_LINKS_MAX, Role, Rotation,
+    ApprovalRules, ClockChange, Envelope, HostBinding, Lookup, PLANNED_LINKS_MAX, Role, Rotation,
     RotationAuthority, STATEMENT_LIFE_MAX_S, Signer, SignerName, TrustVersion, TrustedSigners,
     enrol, render, rotate,
 };
@@ -22,6 +23,10 @@ use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::known_hosts::KnownHosts;
 use crate::signing::{file, now, trust, window};
 use crate::terminal;
+
+/// What a script does instead of answering.
+const IN_A_SCRIPT: &str = "a script gives --prepare FILE in place of --key and --out, and runs the commands that this \
+                           prints: they name what is signed";
 
 pub(crate) fn run(arguments: &RotateArgs, authority: RotationAuthority) -> Result<Exit, Failure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
@@ -43,11 +48,8 @@ pub(crate) fn run(arguments: &RotateArgs, authority: RotationAuthority) -> Resul
     }
     let out = arguments.out.as_ref().expect("clap demands --out where there is no --prepare");
     let key = arguments.key.as_ref().expect("clap demands --key where there is no --prepare");
-    terminal::agreed(
-        arguments.writing.yes,
-        &format!("Sign this with {key} and each new key?"),
-        "signed",
-    )?;
+    let question = format!("Sign this with {key} and each new key?");
+    terminal::agreed_in_person(authority.in_words(), &question, IN_A_SCRIPT)?;
     let mut made = vec![keygen::sign(key, authority.namespace(), &bytes)?];
     for (signer, path) in &added {
         if !arguments.elsewhere.contains(&signer.name) {
@@ -97,7 +99,9 @@ fn rotation(
         [from, to] => ClockChange::Set { from: *from, to: *to },
         _ => ClockChange::Keep,
     };
-    if clock == ClockChange::Keep && arguments.remove.is_empty() && added.is_empty() {
+    let keeps_rules = arguments.approve.is_none();
+    let keeps_signers = arguments.remove.is_empty() && added.is_empty();
+    if clock == ClockChange::Keep && keeps_rules && keeps_signers {
         let message = "nothing would change";
         return Err(Failure::new(Exit::Usage, message).hint("name changes with --add and --remove"));
     }
@@ -118,8 +122,18 @@ fn rotation(
         previous: trust.head(),
         signers,
         clock,
+        approve: arguments.approve.as_deref().map(approval_rules).transpose()?,
         window: window(from, arguments.life_s)?,
         reason: arguments.reason.clone(),
+    })
+}
+
+/// The rules in a file as root's agent.toml has them; what else is in it is not looked at.
+fn approval_rules(path: &Utf8Path) -> Result<ApprovalRules, Failure> {
+    let text = file::read_text(path, FILE_BYTES_MAX)?;
+    ApprovalRules::of_agent_file(&text).map_err(|why| {
+        Failure::new(Exit::Invalid, format!("{path} has no rules that can be read: {why}"))
+            .hint("write them as agent.toml does: [[policy.approve]], signers = 2")
     })
 }
 
@@ -218,7 +232,8 @@ fn judged(
     };
     let complete = arguments.elsewhere.is_empty();
     if complete {
-        let (authority, host) = (rotation.authority, &rotation.host);
+        let authority = rotation.authority;
+        let host = &rotation.host;
         let clock = trust::reading(rotation, now());
         rotate(&envelope, authority, trust, host, &clock, STATEMENT_LIFE_MAX_S)?;
         return Ok(());

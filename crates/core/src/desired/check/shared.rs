@@ -233,7 +233,8 @@ impl DesiredChecker<'_> {
         kind: &Placed<GuestKind>,
         other: &Placed<GuestKind>,
     ) {
-        let (is, name) = (kind.value, &used.profile.name);
+        let is = kind.value;
+        let name = &used.profile.name;
         let message = format!("profile {name} is for {} guests, and this one is {is}", other.value);
         let said_by = match &kind.origin.layer {
             LayerName::Guest => format!("guest {} is {is} by this", guest.key),

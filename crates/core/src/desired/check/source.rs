@@ -44,7 +44,8 @@ impl DesiredChecker<'_> {
             self.unknown(stranger, "`source`", source_words());
         }
         let mut forms = entries.iter().filter(|entry| FORMS.contains(&entry.key.as_str()));
-        let (form, second) = (forms.next(), forms.next());
+        let form = forms.next();
+        let second = forms.next();
         if let (Some(first), Some(second)) = (form, second) {
             let message = "`source` must name one thing to make the guest from";
             let diagnostic = Diagnostic::new(Code::Contradiction, message)

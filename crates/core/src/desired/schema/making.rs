@@ -100,7 +100,8 @@ fn text(whole: &str) -> Value {
 
 /// A volume whose name begins with its content.
 fn volume(content: &str) -> Value {
-    let (id, blank) = (pattern::CONFIG_ID, pattern::BLANK);
+    let id = pattern::CONFIG_ID;
+    let blank = pattern::BLANK;
     text(&format!("{blank}(?![!-~]{{256}}){id}:{content}/[!-+\\x2d-~]+{blank}"))
 }
 

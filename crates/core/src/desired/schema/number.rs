@@ -15,7 +15,8 @@ pub(super) fn whole(min: u128, max: u128) -> String {
     let mut full: Option<(usize, usize)> = None;
     for length in digits(min).len()..=digits(max).len() {
         let least = 10_u128.pow(u32::try_from(length - 1).expect("a number has few digits"));
-        let (low, high) = (min.max(if length == 1 { 0 } else { least }), max.min(least * 10 - 1));
+        let low = min.max(if length == 1 { 0 } else { least });
+        let high = max.min(least * 10 - 1);
         if low == least && high == least * 10 - 1 {
             full = Some((full.map_or(length, |(first, _)| first), length));
         } else {
@@ -66,7 +67,9 @@ struct RangePoint {
 impl RangePoint {
     /// `over / under`, where `under` has no prime factors but 2 and 5.
     fn ratio(over: u128, under: u128) -> Self {
-        let (whole, mut rest, mut fraction) = (over / under, over % under, String::new());
+        let whole = over / under;
+        let mut rest = over % under;
+        let mut fraction = String::new();
         while rest > 0 {
             rest *= 10;
             fraction.push_str(&(rest / under).to_string());
@@ -169,13 +172,15 @@ fn same_length(low: &str, high: &str) -> String {
     let (Some(first), Some(last)) = (low.chars().next(), high.chars().next()) else {
         return String::new();
     };
-    let (low, high) = (&low[1..], &high[1..]);
+    let low = &low[1..];
+    let high = &high[1..];
     if first == last {
         return format!("{first}{}", same_length(low, high));
     }
     let next = |digit: char| char::from(u8::try_from(digit).expect("a digit is ASCII") + 1);
     let previous = |digit: char| char::from(u8::try_from(digit).expect("a digit is ASCII") - 1);
-    let (mut from, mut through) = (first, last);
+    let mut from = first;
+    let mut through = last;
     let mut choices = Vec::new();
     if low.bytes().any(|b| b != b'0') {
         choices.push(format!("{first}{}", same_length(low, &"9".repeat(low.len()))));

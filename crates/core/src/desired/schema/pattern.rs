@@ -50,7 +50,8 @@ pub(super) fn text(format: &ValueFormat, inside: Option<&Shape>) -> String {
         }
         ValueFormat::Tags => list(&rule(Rule::Tag, true), separators),
         ValueFormat::Hotplug => {
-            let (words, none) = (list(&hotplug_word(), separators), list("0", separators));
+            let words = list(&hotplug_word(), separators);
+            let none = list("0", separators);
             format!("(?:{BLANK}1{BLANK}|{words}|{none})")
         }
         ValueFormat::Boot => format!(

@@ -229,8 +229,10 @@ pub(super) fn part(asked: &str) -> Option<Explanation> {
     let word = WORDS.iter().find(|word| word.name == name)?;
     let (_, takes, example) = word.parts.iter().find(|(known, _, _)| *known == part)?;
     let facts = vec![("value", (*takes).to_owned())];
-    let (about, example) = (format!("A part of {name}. {}", word.line), (*example).to_owned());
-    let (name, kinds) = (asked.to_owned(), word.kinds.to_vec());
+    let about = format!("A part of {name}. {}", word.line);
+    let example = (*example).to_owned();
+    let name = asked.to_owned();
+    let kinds = word.kinds.to_vec();
     Some(Explanation { name, kinds, about, facts, parts: Vec::new(), example })
 }
 

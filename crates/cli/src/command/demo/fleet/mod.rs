@@ -78,7 +78,8 @@ async fn enrolled(site: &mut FleetSite) -> Result<(), Failure> {
     fs_err::create_dir_all(site.files.path(".config/evenkeel"))?;
     site.files.write(".config/evenkeel/known_hosts", &pins)?;
     site.start_agents()?;
-    let (url, pin) = (site.hub_url.clone(), site.hub_pin.clone());
+    let url = site.hub_url.clone();
+    let pin = site.hub_pin.clone();
     site.shows(&["fleet", "login", &url, "--as", "alice", "--key", "alice", "--fingerprint", &pin])
         .await?
         .succeeds()?;
@@ -127,7 +128,8 @@ async fn pushed(site: &mut FleetSite) -> Result<(), Failure> {
 
 /// An item, signed through the hub.
 async fn signed(site: &mut FleetSite) -> Result<(), Failure> {
-    let (host, guest) = (HOSTS[OSLO], OLD_TEST.id());
+    let host = HOSTS[OSLO];
+    let guest = OLD_TEST.id();
     site.narration.chapter("A guest shall go, and the hub only carries the approval").await?;
     say(&format!(
         "The document of {host} now says that {guest} shall be absent. The author signed it, and yet nothing happens: \
@@ -150,9 +152,9 @@ async fn signed(site: &mut FleetSite) -> Result<(), Failure> {
         "Alice signs at her own desk. What she reads is the host's own words, verified by the key she pinned:",
     )?;
     let short = super::approval::short(&id).to_owned();
-    let sign = ["sign", &short, "--hub", "--key", "alice", "--out", "approval.json", "--yes"];
-    site.shows(&[&sign[..], &["--reason", "not needed since May"]].concat()).await?.succeeds()?;
-    let done = site.shows(&["fleet", "submit", "approval.json"]).await?.succeeds()?;
+    let approve = ["approve", &short, "--hub", "--key", "alice", "--yes"];
+    let approve = [&approve[..], &["--reason", "not needed since May"]].concat();
+    let done = site.shows(&approve).await?.succeeds()?;
     demand(done.stdout.contains("allowed_signed"), "the host's own verdict comes back")?;
     let writes = site.hosts[OSLO].writes();
     show_requests(&writes)?;

@@ -81,7 +81,8 @@ impl FleetSite {
         let is_done = |host: &DemoHost| !host.node.node.with(|simulator| simulator.is_at_work());
         until("the nodes are at rest", async || Ok(hosts.iter().all(is_done))).await?;
         let narration = Narration::new(headless);
-        let (hub_url, hub_pin) = (String::new(), String::new());
+        let hub_url = String::new();
+        let hub_pin = String::new();
         let site = Self { narration, hosts, hub_url, hub_pin, hub: None, files };
         site.make_keys().await?;
         Ok(site)
@@ -138,8 +139,10 @@ impl FleetSite {
         let (name, here) = (host.name, self.files.path(host.name));
         fs_err::create_dir_all(&here)?;
         let here = here.display();
-        let (url, pin) = (host.node.url(), host.node.certificate().fingerprint);
-        let (hub_url, hub_pin) = (&self.hub_url, &self.hub_pin);
+        let url = host.node.url();
+        let pin = host.node.certificate().fingerprint;
+        let hub_url = &self.hub_url;
+        let hub_pin = &self.hub_pin;
         let text = format!(
             "host_id = \"{name}\"\ninterval = 5\n\n[pve]\nurl = \"{url}\"\nnode = \"pve1\"\ntoken_file = \"{here}/token\"\n\
              fingerprint = \"{pin}\"\n\n[desired]\n\

@@ -3,17 +3,22 @@
 //! Called by the planner with what `compensation` found beside the guest. It decides nothing by itself: without a verdict
 //! nothing is removed, and what is refused is held or signed like everything else.
 
-use super::PlanContext;
+use super::GuestView;
 use crate::actual::Guest;
 use crate::classify::{ActionClass, Judgement};
 use crate::compensation::{Removal, RemovalGround};
 use crate::desired::WantedState;
 use crate::destroy::Destroy;
 use crate::operation::MadeGuest;
+use crate::plan::{GuestPlan, PlanContext};
 use crate::reason::Refusal;
 
 /// The removal that was proved to be harmless, if one was.
-pub(super) fn removal(state: &WantedState, here: &Guest, context: &PlanContext) -> Option<Removal> {
+pub(in crate::plan) fn removal(
+    state: &WantedState,
+    here: &Guest,
+    context: &PlanContext,
+) -> Option<Removal> {
     let (ground, made) = candidate(state, here, context)?;
     let verdict = context.removals.get(&here.id.vmid)?;
     let destroy = Destroy { purge: false, ..Destroy::of(here) };
@@ -56,4 +61,15 @@ pub(super) fn cost(removal: &Removal) -> Judgement {
         return Judgement { class: ActionClass::Disruptive, why };
     }
     Judgement { class: ActionClass::Benign, why: String::new() }
+}
+
+/// A scratch guest that must be signed for after all says why.
+pub(super) fn tell_refusal(view: &GuestView<'_>, planned: &mut GuestPlan) {
+    let state = &view.declared.state;
+    let WantedState::Absent { .. } = state else { return };
+    let Some(here) = view.here_of_kind() else { return };
+    let Some(refusal) = refusal(state, here, view.context) else { return };
+    for action in &mut planned.actions {
+        action.why = format!("{}; it was made as scratch, but {}", action.why, refusal.detail);
+    }
 }

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use super::action::{Action, Change, Held, How, Step};
-use super::diff::set_config;
-use super::{GuestPlan, Plan, PlanContext, cost};
-use crate::actual::{Guest, Snapshot};
+use super::{SetView, cost};
+use crate::actual::Guest;
 use crate::create_policy::{self, CreateContext, CreateJudge, CreateUsage};
-use crate::desired::{DeclaredGuest, Desired, WantedState};
+use crate::desired::{DeclaredGuest, WantedState};
 use crate::new_guest::{SourceContent, as_brought, brought_volumes};
 use crate::operation::StorageName;
+use crate::plan::diff::set_config;
+use crate::plan::{Action, Change, GuestPlan, Held, How, Plan, PlanContext, Step};
 use crate::quantity::Bytes;
 use crate::reason::Refusal;
 use crate::registry::KeyRef;
@@ -23,7 +23,8 @@ use crate::value::{Property, Value, read};
 type TakenSizes = BTreeMap<StorageName, Bytes>;
 
 /// Holds what root does not let a hub have.
-pub(super) fn hold(plan: &mut Plan, desired: &Desired, actual: &Snapshot, context: &PlanContext) {
+pub(super) fn hold(view: &SetView<'_>, plan: &mut Plan) {
+    let SetView { desired, actual, context } = view;
     let mut usage = context.create.usage.clone();
     for planned in &mut plan.guests {
         let declared = desired.guests.get(&planned.guest.vmid);
@@ -179,7 +180,8 @@ impl HubAct<'_> {
         create: &CreateContext,
         usage: &CreateUsage,
     ) -> Result<(), Refusal> {
-        let (by, id) = (self.declared.by, self.declared.id);
+        let by = self.declared.by;
+        let id = self.declared.id;
         let judge = CreateJudge { by, policy: create.policy.as_ref(), usage };
         match asked {
             BoundedAct::Making(_) => {
