@@ -18,7 +18,7 @@ use crate::actual::{Guest, Power};
 use crate::desired::{DeclaredGuest, Run, StopMode, WantedState};
 use crate::destroy::Debt;
 use crate::id::{OperationId, VmId};
-use crate::operation::UnixSeconds;
+use crate::operation::{IdentityHash, UnixSeconds};
 use crate::plan::Step;
 use crate::secret::masked_param;
 use crate::sign::PayloadHash;
@@ -78,11 +78,11 @@ impl AttemptHash {
         told.into_iter().chain(guessed)
     }
 
-    /// Giving back what an operation took.
-    pub fn owed(op: OperationId, debt: Debt) -> Self {
+    /// Giving a guest back what was taken from it. Two operations that took the same share the attempt: the request is one.
+    pub fn owed(identity: Option<IdentityHash>, debt: Debt) -> Self {
         Self::over(&match debt {
-            Debt::Protection => ("protection", op),
-            Debt::Running => ("run", op),
+            Debt::Protection => ("protection", identity),
+            Debt::Running => ("run", identity),
         })
     }
 
@@ -277,7 +277,8 @@ mod tests {
     }
 
     fn attempt(number: u64) -> AttemptHash {
-        AttemptHash::owed(op(number), Debt::Protection)
+        let identity = IdentityHash([u8::try_from(number).unwrap(); 32]);
+        AttemptHash::owed(Some(identity), Debt::Protection)
     }
 
     fn failed_at(at: u64) -> TryFailure {

@@ -15,7 +15,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::bin::effective;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::NodeSite;
@@ -198,8 +197,7 @@ impl Engine {
         for owed in owed {
             let op = self.context.new_operation();
             let guest = owed.operation.intent.guest;
-            let attempt = AttemptHash::owed(owed.operation.id, owed.debt);
-            if failures.pausing(guest.vmid, attempt, now).is_some() {
+            if failures.pausing(guest.vmid, owed.attempt(), now).is_some() {
                 continue;
             }
             jobs.entry(guest.vmid).or_default().push(self.job(op, Order::Owed(Box::new(owed))));

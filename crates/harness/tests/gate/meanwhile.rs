@@ -43,22 +43,34 @@ async fn once_sent_within(
 ) -> (Rig, OpEnd) {
     let rig = rig().await;
     edit(&rig, "protection", "1");
-    // Whoever looks at the guest waits so long that somebody can act before.
+    let end = destroyed_until(&rig, 7, life_s, sent, somebody).await;
+    (rig, end)
+}
+
+/// The same on a rig in which more has happened.
+async fn destroyed_until(
+    rig: &Rig,
+    nonce: u128,
+    life_s: u64,
+    sent: &str,
+    somebody: impl AsyncFnOnce(&Rig),
+) -> OpEnd {
+    // Every reader of the guest waits so long that somebody can act before.
     rig.node.with(|sim| {
         sim.inject(Fault { times: None, ..Effect::Latency { ms: 10_000 }.on("/pending") });
     });
     let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
     let end = rig.live(async |engine| {
         pass(engine, &absent).await?;
-        let mut statement = statement(&item(engine).await, 7, now(&rig));
-        statement.window = Window::new(now(&rig), now(&rig).plus(life_s)).unwrap();
+        let mut statement = statement(&item(engine).await, nonce, now(rig));
+        statement.window = Window::new(now(rig), now(rig).plus(life_s)).unwrap();
         let approval = anna().sign(&statement);
         let submitted = engine.submit_approval(approval.as_bytes()).await?;
         let acts = async {
-            while count(&rig, RUNNING, sent) == 0 {
+            while count(rig, RUNNING, sent) == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            somebody(&rig).await;
+            somebody(rig).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -66,8 +78,7 @@ async fn once_sent_within(
             () = acts => unreachable!("a person who waits for ever"),
         }
     });
-    let end = end.await.unwrap().unwrap();
-    (rig, end)
+    end.await.unwrap().unwrap()
 }
 
 fn assert_it_was_left(rig: &Rig, end: &OpEnd) {
@@ -176,6 +187,34 @@ async fn a_protection_is_not_given_to_a_guest_that_was_made_again_the_same() {
     })
     .await;
     assert!(!protected(&rig, RUNNING), "nobody declared it: {:?}", writes(&rig, RUNNING));
+}
+
+/// Two destroys took the protection, and neither could give it back: the guest is owed it once, and one try fails.
+#[tokio::test(start_paused = true)]
+async fn a_protection_that_two_destroys_took_is_tried_once_in_each_pause() {
+    let quorum = |rig: &Rig, quorate| rig.node.with(|sim| sim.happen(Event::Quorum { quorate }));
+    let lost = async |rig: &Rig| quorum(rig, false);
+    let (rig, end) = once_sent(UNPROTECT, lost).await;
+    assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+    assert_eq!(count(&rig, RUNNING, UNPROTECT), 2, "taken off, and one try to give it back");
+    // Another person protects the guest again, and it is destroyed once more before the pause is over.
+    quorum(&rig, true);
+    edit(&rig, "protection", "1");
+    rig.node.with(evenkeel_sim::Simulator::clear_records);
+    let end = destroyed_until(&rig, 8, HOUR_S, UNPROTECT, lost).await;
+    assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+    rig.node.with(evenkeel_sim::Simulator::clear_records);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    live(&rig, async |engine| {
+        pass(engine, &desired("")).await?;
+        while !engine.is_idle() {
+            engine.work().await?;
+        }
+        Ok(())
+    })
+    .await;
+    assert!(!protected(&rig, RUNNING));
+    assert_eq!(writes(&rig, RUNNING), [UNPROTECT], "both owe it, and it was tried once");
 }
 
 /// And the guest is kept as declared all the while.

@@ -13,6 +13,7 @@ use evenkeel_core::id::OperationId;
 use evenkeel_core::named_volumes::kept_volumes;
 use evenkeel_core::operation::Operation;
 use evenkeel_core::pve_call::{ConfigChange, PveCall};
+use evenkeel_core::reason::{ReasonCode, Refusal};
 
 use super::NotCleared;
 use super::cleared::{Cleared, allowed};
@@ -31,6 +32,11 @@ pub(in crate::engine) struct OwedOrder {
 }
 
 impl OwedOrder {
+    /// What giving it back tries: one attempt for all operations that took the same from the same guest.
+    pub(in crate::engine) fn attempt(&self) -> AttemptHash {
+        AttemptHash::owed(self.operation.intent.identity, self.debt)
+    }
+
     /// What gives it back.
     pub(super) fn kind(&self) -> ActionKind {
         match self.debt {
@@ -94,7 +100,14 @@ pub(super) async fn clear(
     let Some(owing) = all.find(|owed| owed.operation.id == op && owed.debt == debt) else {
         return Err(NotCleared::Unneeded);
     };
-    let fresh = observe_guest(&context.client, owing.operation.intent.guest).await;
+    // Another operation that took the same may have failed to give it back a moment ago.
+    let guest = owing.operation.intent.guest;
+    let failures = context.failures().await?;
+    if let Some(failed) = failures.pausing(guest.vmid, owing.attempt(), context.node_now()) {
+        let refusal = Refusal::new(ReasonCode::FailedBefore, failed.to_string());
+        return Err(NotCleared::Held(refusal));
+    }
+    let fresh = observe_guest(&context.client, guest).await;
     let fresh = fresh.map_err(|error| NotCleared::Failed(error.to_string()))?;
     let tasks = read_tasks(context).await.map_err(NotCleared::Held)?;
     match Owed::to(&fresh, &owing.operation, debt, &tasks, &our_tasks(context).await?) {
@@ -133,7 +146,7 @@ fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
         reasons: vec![reason],
         decision: allowed("benign", ""),
         identity: operation.intent.identity,
-        attempt: Some(AttemptHash::owed(operation.id, *debt)),
+        attempt: Some(owing.attempt()),
         ..Cleared::plain(operation.intent.guest, owing.kind(), call)
     })
 }
