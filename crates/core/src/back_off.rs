@@ -18,6 +18,7 @@ use crate::actual::{Guest, Power};
 use crate::desired::{DeclaredGuest, Run, StopMode, WantedState};
 use crate::destroy::Debt;
 use crate::id::{OperationId, VmId};
+use crate::identity::identity;
 use crate::operation::{IdentityHash, UnixSeconds};
 use crate::plan::Step;
 use crate::secret::masked_param;
@@ -60,7 +61,7 @@ impl AttemptHash {
     }
 
     /// What a planned step may try on a guest as a list tells of it: a run state that could not be read may be any, and the
-    /// lane reads it.
+    /// lane reads it. A start is the same request as giving a guest back that it runs.
     pub fn candidates(
         step: &Step,
         declared: &DeclaredGuest,
@@ -75,7 +76,9 @@ impl AttemptHash {
             Self::of(step, declared, here.as_ref())
         });
         let told = powers.is_empty().then(|| Self::of(step, declared, here));
-        told.into_iter().chain(guessed)
+        let owed = here.filter(|_| *step == Step::Start);
+        let owed = owed.map(|here| Self::owed(identity(here).ok(), Debt::Running));
+        told.into_iter().chain(guessed).chain(owed)
     }
 
     /// Giving a guest back what was taken from it. Two operations that took the same share the attempt: the request is one.
@@ -335,7 +338,8 @@ mod tests {
         };
         for power in [Power::Running, Power::Paused, Power::Stopped] {
             let tried = AttemptHash::of(&Step::Start, &declared, Some(&here(power)));
-            assert_eq!(candidates(power), [tried]);
+            let given_back = AttemptHash::owed(identity(&here(power)).ok(), Debt::Running);
+            assert_eq!(candidates(power), [tried, given_back]);
             assert!(candidates(Power::Unknown).contains(&tried), "{power:?}");
         }
     }

@@ -17,10 +17,11 @@ use std::sync::Arc;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::bin::effective;
 use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::destroy::Debt;
 use evenkeel_core::gate::NodeSite;
-use evenkeel_core::id::{OperationId, VmId};
+use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::lane::{Job, LaneRefusal};
-use evenkeel_core::plan::{GuestPlan, Plan};
+use evenkeel_core::plan::{GuestPlan, Held, Plan, Step};
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::PassScope;
 use futures_util::future::FutureExt as _;
@@ -28,7 +29,7 @@ use tokio::time::Instant;
 
 use super::error::{Fatal, PassError};
 use super::findings::MOMENT;
-use super::gate::owed::owed;
+use super::gate::owed::{OwedOrder, owed};
 use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
 use super::pending::{NotRaised, PlanFollowing};
@@ -103,8 +104,12 @@ impl Engine {
         // Hand every guest what is owed to it and then its own actions.
         let report = early_report(&plan, &self.not_raised);
         let mut running = RunningPass { report, open: usize::from(is_raising) };
-        let mut owed = self.owed_jobs().await?;
-        owed.retain(|vmid, _| scope.has(*vmid));
+        let is_due = |order: &OwedOrder| {
+            let guest = order.operation.intent.guest;
+            let is_planned = order.debt == Debt::Running && plan_starts(&plan, guest);
+            scope.has(guest.vmid) && !is_planned
+        };
+        let mut owed = self.owed_jobs(is_due).await?;
         let site = NodeSite::of(&actual);
         for guest in &plan.guests {
             let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
@@ -181,14 +186,18 @@ impl Engine {
     /// What was taken from a guest for a destroy that came to nothing is given back. Every pass does so; an agent
     /// for which nothing is declared makes no passes, and asks for it.
     pub(crate) async fn pay_debts(&mut self) -> Result<(), Fatal> {
-        let owed = self.owed_jobs().await?;
+        let owed = self.owed_jobs(|_| true).await?;
         self.submit_owed(owed)
     }
 
-    /// A job for everything that is owed, by the guest's number.
-    async fn owed_jobs(&self) -> Result<BTreeMap<VmId, Vec<LaneJob>>, Fatal> {
+    /// A job for everything that is owed and due, by the guest's number.
+    async fn owed_jobs(
+        &self,
+        is_due: impl Fn(&OwedOrder) -> bool,
+    ) -> Result<BTreeMap<VmId, Vec<LaneJob>>, Fatal> {
         let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let owed = owed(&self.context).await?;
+        let mut owed = owed(&self.context).await?;
+        owed.retain(is_due);
         if owed.is_empty() {
             return Ok(jobs);
         }
@@ -274,6 +283,14 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Whether the plan starts a guest, now or once the pause of a failed start is over. Then nobody else need start it.
+fn plan_starts(plan: &Plan, guest: GuestId) -> bool {
+    let planned = plan.guests.iter().filter(|planned| planned.guest == guest);
+    planned.flat_map(|planned| &planned.actions).any(|action| {
+        action.step == Step::Start && matches!(action.held, None | Some(Held::FailedBefore(_)))
+    })
 }
 
 /// What could not be put before a signer waits for another reason than a signature.
