@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use evenkeel_core::id::OperationId;
+use evenkeel_core::model::id::OperationId;
 use jiff::Timestamp;
 
 /// Where the time and randomness come from.

@@ -13,7 +13,7 @@ mod entry;
 mod tests;
 mod text;
 
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::selection::GuestName;
 use jiff::Timestamp;
 
 pub use entry::{AuditEntry, AuditEvent, Signature};

@@ -20,8 +20,8 @@ mod tests;
 
 use std::path::Path;
 
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::ClockDoubt;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use evenkeel_core::active_tasks::ActiveTasks;
-use evenkeel_core::id::{GuestKind, NodeName, VmId};
-use evenkeel_core::remembered::{ClusterMarks, FileMark, ListHead};
+use evenkeel_core::actual::active_tasks::ActiveTasks;
+use evenkeel_core::actual::remembered::{ClusterMarks, FileMark, ListHead};
+use evenkeel_core::model::id::{GuestKind, NodeName, VmId};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};

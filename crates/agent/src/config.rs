@@ -10,7 +10,7 @@ mod mistakes;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use evenkeel_core::id::{HostId, NodeName};
+use evenkeel_core::model::id::{HostId, NodeName};
 use secrecy::SecretString;
 use serde::Deserialize;
 

@@ -34,7 +34,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use evenkeel_core::operation::UnixSeconds;
+    use evenkeel_core::operate::operation::UnixSeconds;
     use evenkeel_core::sign::clock::{ClockDoubt, RAISE_MAX_S};
     use jiff::{SignedDuration, Timestamp};
 

@@ -3,8 +3,8 @@
 //! Asked before something is requested of a guest. A list that leaves one out proves nothing: a number that is not listed
 //! is asked for, and only a free one is not there.
 
-use evenkeel_core::id::{GuestId, NodeName, VmId};
-use evenkeel_core::selection::{GuestName, ON_NODE, SelectionError, find};
+use evenkeel_core::desired::selection::{GuestName, ON_NODE, SelectionError, find};
+use evenkeel_core::model::id::{GuestId, NodeName, VmId};
 
 use crate::engine::{Engine, Fatal};
 use crate::observe::list_guests;

@@ -13,8 +13,8 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::desired::is_stored_secret;
-use evenkeel_core::id::VmId;
-use evenkeel_core::vmid_ranges::VmidRanges;
+use evenkeel_core::model::id::VmId;
+use evenkeel_core::model::vmid_ranges::VmidRanges;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::path_trust::{LoosePath, check_path};

@@ -20,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::Path;
 
 use ed25519_dalek::{Signer as _, SigningKey};
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::wire::put_string;
 use evenkeel_core::sign::{
     Envelope, KeyType, Namespace, PendingItem, PublicKey, assemble, signed_bytes,

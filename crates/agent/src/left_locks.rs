@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::operation::{Upid, VolumeId};
-use evenkeel_core::rights::AUDIT;
+use evenkeel_core::gate::rights::AUDIT;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::operate::operation::{Upid, VolumeId};
 
 use crate::engine::{loose_of, volumes_of};
 use crate::observe::observe_guest;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::operation::Upid;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::operate::operation::Upid;
 use evenkeel_core::plan::{Action, GuestPlan, Held, Plan};
 
 use crate::left_locks;

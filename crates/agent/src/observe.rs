@@ -23,13 +23,13 @@ use evenkeel_core::actual::{
     ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, SnapshotPoint,
     Unreadable,
 };
+use evenkeel_core::desired::selection::{Candidate, PassScope};
 use evenkeel_core::desired::{DeclaredField, DeclaredGuest, Desired, WantedState};
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::plan::{PlanContext, plan};
 use evenkeel_core::registry::ValueFormat;
-use evenkeel_core::release::Release;
-use evenkeel_core::selection::{Candidate, PassScope};
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 use futures_util::future::{self, FutureExt as _};
 use futures_util::stream::{self, StreamExt};

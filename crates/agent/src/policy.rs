@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::create_policy::{CreatePolicy, PER_DAY_MAX, SourcePattern};
 use evenkeel_core::desired::ReconcileMode;
-use evenkeel_core::operation::StorageName;
-use evenkeel_core::quantity::Bytes;
+use evenkeel_core::gate::create_policy::{CreatePolicy, PER_DAY_MAX, SourcePattern};
+use evenkeel_core::model::quantity::Bytes;
+use evenkeel_core::model::vmid_ranges::VmidRanges;
+use evenkeel_core::operate::operation::StorageName;
 use evenkeel_core::sign::{ApprovalRules, STATEMENT_LIFE_MAX_S, StatementLimits};
-use evenkeel_core::vmid_ranges::VmidRanges;
 use serde::{Deserialize, Deserializer};
 
 const DAY_S: u64 = 24 * 60 * 60;

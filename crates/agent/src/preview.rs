@@ -11,13 +11,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::allocation::attaches;
-use evenkeel_core::back_off::FailureMemory;
+use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, ReconcileMode, WantedState};
-use evenkeel_core::id::VmId;
-use evenkeel_core::operation::{Operation, UnixSeconds};
+use evenkeel_core::gate::allocation::attaches;
+use evenkeel_core::model::id::VmId;
+use evenkeel_core::operate::back_off::FailureMemory;
+use evenkeel_core::operate::operation::{Operation, UnixSeconds};
 use evenkeel_core::plan::{Action, EarlyComparison, GuestBusy, Plan, PlanContext};
-use evenkeel_core::selection::PassScope;
 
 use crate::cluster_files::ClusterFiles;
 use crate::engine::{

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::lane::{
+use evenkeel_core::model::id::{OperationId, VmId};
+use evenkeel_core::operate::lane::{
     Job, LaneBusy, LaneEffect, LaneError, LaneEvent, LaneOutcome, LaneRefusal, LaneTable,
 };
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use futures_util::future::{BoxFuture, CatchUnwind, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{mpsc, oneshot, watch};

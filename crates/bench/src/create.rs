@@ -19,8 +19,10 @@ use evenkeel_agent::engine::{Engine, EngineContext, EngineEvent, PassCause};
 use evenkeel_agent::pve::Client;
 use evenkeel_agent::pve::exchange::{Exchange, ExchangeFuture, HttpRequest, Method};
 use evenkeel_agent::state_dir::StateDir;
-use evenkeel_core::lane::{ALLOCATING_TASKS_PER_STORAGE_MAX, LaneLimits, SYNC_WRITES_PER_NODE_MAX};
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::operate::lane::{
+    ALLOCATING_TASKS_PER_STORAGE_MAX, LaneLimits, SYNC_WRITES_PER_NODE_MAX,
+};
 use evenkeel_harness::SimExchange;
 use evenkeel_harness::script::desired;
 use evenkeel_sim::{Effect, Fault, InProcess, RequestRecord, Scenario, Simulator, TOKENS};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::actual::{self, ConfigEntry, Coverage, GuestConfig, Power, Snapshot};
 use evenkeel_core::desired::{self, DeclaredField, Desired, Run, Spec, WantedState};
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
 use evenkeel_core::registry;
-use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::Conventions;
 use evenkeel_core::value::read;
 

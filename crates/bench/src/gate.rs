@@ -19,9 +19,9 @@ use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::lane::LaneLimits;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::operate::lane::LaneLimits;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::plan::{PlanContext, plan};
 use evenkeel_core::sign::{HostBinding, Namespace, Role, TrustVersion, TrustedSigners};
 use evenkeel_core::value::Value;
@@ -198,7 +198,10 @@ async fn bare_destroy(client: &Client, node: &InProcess, guest: GuestId) {
     client.cluster_status().await.expect("the node answers");
 }
 
-async fn tasks(client: &Client, filter: &TaskFilter) -> BTreeSet<evenkeel_core::operation::Upid> {
+async fn tasks(
+    client: &Client,
+    filter: &TaskFilter,
+) -> BTreeSet<evenkeel_core::operate::operation::Upid> {
     let listed = client.tasks(filter).await.expect("the node answers");
     listed.rows.into_iter().map(|entry| entry.upid).collect()
 }

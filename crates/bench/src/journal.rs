@@ -12,8 +12,8 @@ use evenkeel_agent::journal::{
     Details, Files as _, Journal, JournalLimits, ReadOnlyDirectory, RealDisk, Record, Stamp, group,
 };
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpRecord, StartedIntent, UnixSeconds};
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::operate::operation::{OpEvent, OpRecord, StartedIntent, UnixSeconds};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};

@@ -15,8 +15,8 @@ use evenkeel_agent::cluster_files::{ClusterDirectory, ClusterFiles};
 use evenkeel_agent::engine::{Engine, EngineContext};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::{DeclaredGuest, Desired, WantedState};
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::lane::LaneLimits;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::operate::lane::LaneLimits;
 use tokio::runtime::Runtime;
 
 use crate::BenchRow;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use evenkeel_agent::observe::{CONCURRENCY, observe};
 use evenkeel_agent::pve::Client;
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use futures_util::stream::{self, StreamExt as _};
 use tokio::runtime::Runtime;
 

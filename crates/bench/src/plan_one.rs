@@ -10,7 +10,7 @@ use std::hint::black_box;
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::preview::preview;
 use evenkeel_agent::state_dir::StateDir;
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
 
 use crate::BenchRow;
 use crate::measure::{by_turns, runtime};

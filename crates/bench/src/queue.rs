@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use evenkeel_agent::queue::{Done, JobEvent, Queue, Work};
-use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::lane::{Job, LaneOutcome, LaneTable};
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::model::id::{OperationId, VmId};
+use evenkeel_core::operate::lane::{Job, LaneOutcome, LaneTable};
+use evenkeel_core::operate::operation::UnixSeconds;
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 

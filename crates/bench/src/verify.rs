@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{
     Envelope, Namespace, SpentNonces, StatementLimits, authorise, signed_bytes,
 };

@@ -16,10 +16,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 pub(crate) use enrolment::{AcknowledgeArgs, EnrolHostArgs};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{NodeName, OperationId};
-use evenkeel_core::import::FileFormat;
-use evenkeel_core::release::Release;
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::import::FileFormat;
+use evenkeel_core::desired::selection::GuestName;
+use evenkeel_core::model::id::{NodeName, OperationId};
+use evenkeel_core::model::release::Release;
 use evenkeel_core::sign::SignerName;
 pub(crate) use fleet::{
     AuthorArgs, FleetAuditArgs, FleetConsoleArgs, FleetDiffArgs, FleetEnrolTokenArgs,

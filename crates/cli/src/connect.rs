@@ -16,7 +16,7 @@ use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::token::{Token, TokenError};
 use evenkeel_agent::source::dir::DirError;
 use evenkeel_agent::state_dir::StateDir;
-use evenkeel_core::id::NodeName;
+use evenkeel_core::model::id::NodeName;
 use evenkeel_core::plan::SealKey;
 use secrecy::SecretString;
 

@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use evenkeel_core::selection::SelectionError;
-use evenkeel_core::shown_text;
+use evenkeel_core::desired::selection::SelectionError;
+use evenkeel_core::words::shown_text;
 
 use crate::terminal;
 

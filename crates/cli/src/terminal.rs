@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::os::fd::AsFd;
 
-use evenkeel_core::shown_text;
+use evenkeel_core::words::shown_text;
 
 use crate::error::{Exit, Failure};
 use crate::render::fit::fit;

@@ -11,11 +11,11 @@ mod sample;
 use std::collections::BTreeMap;
 
 use evenkeel_core::actual::{ConfigEntry, Guest, GuestConfig, Power};
-use evenkeel_core::classify::{ActIntent, ActionClass, Target, classify};
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::operation::Provenance;
+use evenkeel_core::gate::classify::{ActIntent, ActionClass, Target, classify};
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
+use evenkeel_core::operate::operation::Provenance;
 use evenkeel_core::registry::{self, Key, Releases, ValueFormat};
-use evenkeel_core::release::Release;
 use evenkeel_core::value::{Value, read};
 
 const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/class.txt");

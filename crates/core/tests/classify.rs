@@ -7,12 +7,12 @@ mod support;
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::actual::identity::identity;
 use evenkeel_core::actual::{ConfigEntry, Guest, GuestConfig, Power};
-use evenkeel_core::classify::ActionClass::{Benign, Destructive, Disruptive};
-use evenkeel_core::classify::{ActIntent, ActionClass, Judgement, Target, classify};
-use evenkeel_core::id::{GuestId, GuestKind, OperationId};
-use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{
+use evenkeel_core::gate::classify::ActionClass::{Benign, Destructive, Disruptive};
+use evenkeel_core::gate::classify::{ActIntent, ActionClass, Judgement, Target, classify};
+use evenkeel_core::model::id::{GuestId, GuestKind, OperationId};
+use evenkeel_core::operate::operation::{
     self, IdentityHash, Ledger, OpEvent, OpRecord, Provenance, Resolution, UnixSeconds,
 };
 use evenkeel_core::registry;

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::{ConfigEntry, GuestConfig};
-use evenkeel_core::create_policy::{CreateContext, CreatePolicy, CreateUsage};
 use evenkeel_core::desired::DeclaredBy;
+use evenkeel_core::gate::create_policy::{CreateContext, CreatePolicy, CreateUsage};
+use evenkeel_core::gate::new_guest::SourceContent;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::new_guest::SourceContent;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::model::quantity::Bytes;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::plan::{Action, Held, Plan, PlanContext, plan};
-use evenkeel_core::quantity::Bytes;
-use evenkeel_core::reason::ReasonCode;
 
 const GIB: u64 = 1 << 30;
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use evenkeel_core::registry::table;
 
 #[test]

@@ -4,7 +4,7 @@
 mod support;
 
 use evenkeel_core::actual::Guest;
-use evenkeel_core::identity::{Unproven, identity};
+use evenkeel_core::actual::identity::{Unproven, identity};
 use proptest::prelude::*;
 
 const VM: &str = "\

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use evenkeel_core::id::{GuestKind, VmId};
+use evenkeel_core::model::id::{GuestKind, VmId};
 use evenkeel_core::registry;
 use evenkeel_core::value::compare::{Conventions, Difference, difference};
 use evenkeel_core::value::read;

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::approval::{ItemReview, RaisedBy, requested_item};
-use evenkeel_core::final_backup::BackupContext;
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::gate::approval::{ItemReview, RaisedBy, requested_item};
+use evenkeel_core::gate::final_backup::BackupContext;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Fingerprint, HostBinding, LastBackup, Nonce, PendingItem, TrustVersion};
 
 const NOW: UnixSeconds = UnixSeconds(1_800_000_000);

@@ -13,9 +13,9 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use evenkeel_core::desired::{self, syntax, tree};
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use evenkeel_core::registry::{self, Declarable};
+use evenkeel_core::words::diagnostic::Sources;
 use jsonschema::Validator;
 use proptest::prelude::*;
 use serde_json::{Map, Value};

@@ -19,12 +19,12 @@ use evenkeel_agent::journal::Record;
 use evenkeel_agent::sometimes;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::fleet::{DocumentFloor, ManifestHash};
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::operation::{OpEvent, OpRecord, Resolution};
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::operation::{OpEvent, OpRecord, Resolution};
 use evenkeel_core::plan::Plan;
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::TrustedSigners;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 

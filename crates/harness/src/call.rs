@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_agent::pve::exchange::HttpRequest;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use percent_encoding::percent_decode_str;
 
 /// What a request is about, as far as the oracle looks at it.

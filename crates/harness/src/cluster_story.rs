@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use evenkeel_agent::daemon::cluster_watch::{NodeWatch, WakeLimits};
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Event, InProcess};
 use tokio::time::Instant;
 

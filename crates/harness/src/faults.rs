@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use evenkeel_sim::{
     Config, Effect, Event, Fault, InProcess, LostWorker, OddValue, SimGuest, SimOutcome, SimPower,
     SimRequest, SimTicket, Simulator, TOKENS, World,

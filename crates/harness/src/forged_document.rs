@@ -9,7 +9,7 @@ use evenkeel_core::fleet::{
     DesiredStatement, DocumentBase, DocumentFiles, Generation, ManifestHash, SealedText,
     SignedBase, WireDocument,
 };
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{HostBinding, Role, Signer, Window};
 
 use crate::dice::Dice;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_agent::journal::{ExactBytes, SimulatedDisk};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::fleet::JournalHead;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_core::sign::{Envelope, PendingItem};
 use jiff::Timestamp;
 use serde_json::{Map, Value};

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{
     BackupFile, Config, Effect, Event, Fault, InProcess, NumberThing, SimRequest, TOKENS,
 };

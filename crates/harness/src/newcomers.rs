@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use evenkeel_sim::{Event, InProcess, SimRequest, TOKENS};
 
 use crate::dice::Dice;

@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signer as _, SigningKey};
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::wire::put_string;
 use evenkeel_core::sign::{
     Envelope, KeyType, Namespace, Nonce, PendingItem, PublicKey, Role, Signer, SkPolicy, Statement,

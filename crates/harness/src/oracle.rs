@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use evenkeel_agent::journal::{DiskFault, SimulatedDisk, verify};
 use evenkeel_agent::pve::exchange::{ExchangeOutcome, HttpRequest};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::operate::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_sim::{InProcess, World};
 use serde_json::Value;
 

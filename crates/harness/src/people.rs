@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::Submitted;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{ApprovalRules, Role, Signer, TrustVersion, TrustedSigners};
 use evenkeel_sim::Event;
 use tokio::sync::mpsc::UnboundedSender;

@@ -18,9 +18,9 @@ use evenkeel_agent::journal::{
 };
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::Client;
-use evenkeel_core::lane::LaneLimits;
+use evenkeel_core::model::vmid_ranges::VmidRanges;
+use evenkeel_core::operate::lane::LaneLimits;
 use evenkeel_core::sign::{HostBinding, Namespace, Signer, TrustVersion, TrustedSigners};
-use evenkeel_core::vmid_ranges::VmidRanges;
 use evenkeel_sim::{InProcess, Simulator, TOKENS};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::RwLock;
@@ -177,7 +177,7 @@ impl Rig {
         Journal::open(disk, stamp, self.limits, wall(self.ambient.as_ref()))
     }
 
-    pub(crate) fn node_name(&self) -> evenkeel_core::id::NodeName {
+    pub(crate) fn node_name(&self) -> evenkeel_core::model::id::NodeName {
         self.node.with(|sim| sim.world.node.parse()).expect("a simulated node has a name")
     }
 }

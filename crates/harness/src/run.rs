@@ -16,7 +16,7 @@ use std::time::Duration;
 use evenkeel_agent::engine::Fatal;
 use evenkeel_agent::journal::{DiskFault, JournalError, JournalLimits};
 use evenkeel_agent::situation::take_counts;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Config, Event};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 

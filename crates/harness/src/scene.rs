@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
+use evenkeel_core::words::diagnostic::Sources;
 use evenkeel_sim::{Scenario, SimGuest, Simulator, World};
 
 use crate::dice::Dice;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, PassError, Report};
 use evenkeel_agent::journal::verify;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::fleet::GuestReport;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::words::diagnostic::Sources;
 use evenkeel_sim::{
     Config, Effect, Event, Fault, RequestRecord, Scenario, SimPower, SimRequest, Simulator, TOKENS,
 };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use evenkeel_core::fleet::{AcknowledgeStatement, JournalHead};
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{
     self, ClockChange, Envelope, Expected, HostBinding, Namespace, Nonce, PendingItem,
     RECOVERY_AHEAD_MAX, Role, Rotation, Signer, Statement, TrustVersion, TrustedSigners, Window,

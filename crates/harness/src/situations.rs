@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use evenkeel_agent::sometimes;
-use evenkeel_core::operation::{OpPhase, OpState, Operation};
+use evenkeel_core::operate::operation::{OpPhase, OpState, Operation};
 
 /// The table.
 const TABLE: &str = include_str!("../situations.txt");

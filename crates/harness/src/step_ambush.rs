@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_core::sign::PendingItem;
 use evenkeel_sim::{Effect, Event, Fault, NumberThing};
 use tokio::sync::mpsc::UnboundedSender;

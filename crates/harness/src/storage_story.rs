@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use evenkeel_agent::engine::{OpEnd, OpReport};
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::plan::{Held, Plan};
-use evenkeel_core::reason::ReasonCode;
 use evenkeel_sim::{Event, InProcess};
 use tokio::sync::mpsc::UnboundedSender;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::{Engine, Fatal, PassCause, Report};
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::script::{desired, fault, finish, journal, pass, rig, writes};
 use evenkeel_harness::{PanicPoint, Rig};
 use evenkeel_sim::{Effect, Event};

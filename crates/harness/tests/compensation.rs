@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::{Engine, Fatal, OpEnd, Report};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
     begin, desired, fault, finish, journal, pass, polls, rig, states, writes,

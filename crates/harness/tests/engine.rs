@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::{OpEnd, Report};
 use evenkeel_agent::journal::Files;
-use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_harness::script::{begin, desired, fault, finish, journal, pass, rig, states, writes};
 use evenkeel_harness::{PanicPoint, Rig};
 use evenkeel_sim::{Effect, Event as Happens};

@@ -3,8 +3,8 @@
 
 use evenkeel_agent::engine::{OpEnd, Progress, Report};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::model::release::Release;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
     desired, executed, fault, finish, pass, polls, rig, somebody_sends, states, until, writes,

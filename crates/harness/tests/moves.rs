@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use evenkeel_agent::engine::Report;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
     desired, edit, executed, fault, finish, journal, one_life, pass, polls, put_guest, rig, states,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::{Engine, EngineEvent, PassError};
 use evenkeel_core::desired::Desired;
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::operation::Resolution;
+use evenkeel_core::operate::operation::Resolution;
+use evenkeel_core::words::diagnostic::Sources;
 use evenkeel_harness::Rig;
 use evenkeel_sim::{Effect, Fault, Scenario, SimRequest, Simulator, TOKENS};
 

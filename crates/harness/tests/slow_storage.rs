@@ -188,7 +188,7 @@ async fn y04_a_person_sees_the_plan_without_what_does_not_answer() {
     edit(&rig, "lxc/102", &[("cores", Some("4"))]);
     let life = rig.live(async |engine| {
         use evenkeel_agent::engine::PassCause;
-        use evenkeel_core::selection::PassScope;
+        use evenkeel_core::desired::selection::PassScope;
         let began = Instant::now();
         let looked = engine.look(&wanted, PassScope::Whole, PassCause::Person).await;
         let preview = looked.unwrap_or_else(|error| panic!("{error}"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::{KeptWarning, OpEnd, Progress, Report, heard_warnings, kept_warnings};
 use evenkeel_agent::journal::Files as _;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
     desired, executed, fault, finish, journal, one_life, pass, put_guest, rig, states, until,

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use evenkeel_agent::engine::OpEnd;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{desired, pass, rig};
 use evenkeel_sim::Event as Happens;

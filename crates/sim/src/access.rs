@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use serde::{Deserialize, Serialize};
 
 /// Users, tokens and rights of one cluster.

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 use crate::engine::Simulator;
 use crate::world::{OTHER_NODE, SimGuest, World};

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::model::release::Release;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha1::{Digest as _, Sha1};

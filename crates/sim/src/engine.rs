@@ -16,7 +16,7 @@ mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 
 use crate::cluster_fs::ClusterFs;
 use crate::fault::{Event, Fault, Faults};

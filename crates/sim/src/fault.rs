@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use serde::{Deserialize, Serialize};
 
 use crate::odd_row::OddValue;

@@ -15,7 +15,7 @@ mod snapshots;
 
 use std::fmt::Write as _;
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 
 use crate::schema::{Schema, SchemaRule, SchemaShape};
 

@@ -1,6 +1,6 @@
 //! The request log: what arrived, who sent it, whether it was carried out. An oracle for tests.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use serde::{Deserialize, Serialize};
 
 /// One request as the server saw it. Secrets are not in it.

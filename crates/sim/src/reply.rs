@@ -2,7 +2,7 @@
 //!
 //! Handlers return a [`ReplyFailure`] or a value; this module turns either into the wire's form.
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use serde_json::{Map, Value, json};
 
 use crate::schema::Errors;
@@ -73,7 +73,7 @@ pub(crate) enum ReplyFailure {
     /// 401 from the login call.
     Unauthorised(String),
     /// Not an answer yet: the guest's file lock is held by somebody else.
-    Locked { guest: evenkeel_core::id::GuestId, timeout_ms: u64 },
+    Locked { guest: evenkeel_core::model::id::GuestId, timeout_ms: u64 },
     /// Not an answer yet: the call waits for a task it forked.
     Awaits { upid: String, for_ms: u64, failed: String },
 }

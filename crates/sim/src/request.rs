@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use serde_json::Value;
 
 use crate::reply::Reply;

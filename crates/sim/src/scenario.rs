@@ -1,7 +1,7 @@
 //! Ready worlds: an empty node with tokens, and a node full of deterministic, odd guests.
 
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
 
 use crate::config::{Config, SnapshotSection};
 use crate::random::Random;

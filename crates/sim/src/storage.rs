@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::id::{GuestId, VmId};
+use evenkeel_core::model::id::{GuestId, VmId};
 use serde::{Deserialize, Serialize};
 
 use crate::access::Grant;

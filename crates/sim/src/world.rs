@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
 use serde::{Deserialize, Serialize};
 
 use crate::access::TokenAccess;
@@ -452,7 +452,7 @@ pub(crate) fn is_net_key(key: &str) -> bool {
 }
 
 mod release_text {
-    use evenkeel_core::release::Release;
+    use evenkeel_core::model::release::Release;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over by reference")]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use evenkeel_core::id::GuestId;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{
     Effect, Event, InProcess, LostWorker, Reply, Scenario, SimOutcome, SimRequest, Simulator,
     TOKENS,

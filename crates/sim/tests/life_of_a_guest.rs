@@ -1,7 +1,7 @@
 //! Guests from create to destroy: volumes, clones, templates, snapshots, backups, waiting removals.
 
-use evenkeel_core::id::GuestId;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Event, Reply, Scenario, SimOutcome, SimRequest, Simulator, TOKENS};
 use serde_json::{Value, json};
 

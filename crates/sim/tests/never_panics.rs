@@ -1,6 +1,6 @@
 //! Random requests, sensible and not: the simulator answers every one of them.
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Scenario, SimOutcome, SimRequest, Simulator, TOKENS};
 use proptest::prelude::*;
 

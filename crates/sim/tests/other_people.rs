@@ -1,7 +1,7 @@
 //! What other people do, what a token may see of it, and what the node's clock has to do with it.
 
-use evenkeel_core::id::GuestId;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{
     Event, Reply, Scenario, SimOutcome, SimRequest, Simulator, SnapshotSection, TOKENS,
 };

@@ -1,7 +1,7 @@
 //! What is written and what is read back, key by key and release by release.
 
-use evenkeel_core::id::GuestId;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Config, Reply, Scenario, SimOutcome, SimPower, SimRequest, Simulator};
 use serde_json::Value;
 

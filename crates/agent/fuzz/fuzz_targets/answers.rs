@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use evenkeel_agent::pve::exchange::{HttpAnswer, Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 use evenkeel_agent::pve::{Client, ConfigView, TaskFilter};
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use libfuzzer_sys::fuzz_target;
 
 struct Always(HttpAnswer);

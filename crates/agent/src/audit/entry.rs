@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{Envelope, PendingItem, PublicKey, Rotation, RotationAuthority};
 use jiff::Timestamp;
 use serde::Serialize;

@@ -1,8 +1,10 @@
 //! What the audit tells of a journal, and that it tells nothing of a journal it cannot verify.
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds};
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::operate::operation::{
+    OpEvent, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds,
+};
 use serde_json::{Map, Value, json};
 
 use super::*;

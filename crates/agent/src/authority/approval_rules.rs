@@ -6,7 +6,7 @@
 //!
 //! Root's file can only add. What it added stays when it is taken out of the file again, until a rotation lowers it.
 
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{ApprovalRules, Rotation, TrustVersion};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

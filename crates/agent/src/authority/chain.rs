@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
     Envelope, HostBinding, Lineage, Occasion, Rotation, STATEMENT_LIFE_MAX_S, TrustHash,

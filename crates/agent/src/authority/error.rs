@@ -1,8 +1,8 @@
 //! Why an agent does not start with the signers it finds.
 
-use evenkeel_core::diagnostic::{Diagnostic, Sources};
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::sign::TrustVersion;
+use evenkeel_core::words::diagnostic::{Diagnostic, Sources};
 
 use crate::path_trust::LoosePath;
 use crate::plain_file::FileError;

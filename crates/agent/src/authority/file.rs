@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use evenkeel_core::diagnostic::{FILE_BYTES_MAX, Sources};
 use evenkeel_core::sign::{TrustedSigners, trust_file};
+use evenkeel_core::words::diagnostic::{FILE_BYTES_MAX, Sources};
 
 use super::AuthorityError;
 use crate::path_trust::check_path;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_core::id::NodeName;
+use evenkeel_core::model::id::NodeName;
 use serde::Deserialize;
 
 use crate::cluster_files::{CLUSTER_FS, ClusterDirectory, ClusterFiles};

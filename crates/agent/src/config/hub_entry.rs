@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use evenkeel_core::desired::syntax;
 use evenkeel_core::desired::tree::{Node, Tree};
-use evenkeel_core::diagnostic::{FileId, SourceFile};
+use evenkeel_core::words::diagnostic::{FileId, SourceFile};
 use toml::{Table, Value};
 
 use crate::hub_link::config::HubConfig;

@@ -7,8 +7,8 @@
 
 use evenkeel_core::desired::syntax;
 use evenkeel_core::desired::tree::{Node, Tree, TreeEntry};
-use evenkeel_core::diagnostic::{self, Code, Diagnostic, Sources, Span, did_you_mean};
-use evenkeel_core::secret::masked_text;
+use evenkeel_core::model::secret::masked_text;
+use evenkeel_core::words::diagnostic::{self, Code, Diagnostic, Sources, Span, did_you_mean};
 
 use super::AgentConfig;
 

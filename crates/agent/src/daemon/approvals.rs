@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::reason::Refusal;
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::selection::GuestName;
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::sign::{PendingId, PendingItem};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use tokio::sync::oneshot;

@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_core::active_tasks::ActiveTasks;
+use evenkeel_core::actual::active_tasks::ActiveTasks;
+use evenkeel_core::actual::remembered::{ChangedGuests, ClusterMarks, changed};
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::{NodeName, VmId};
-use evenkeel_core::remembered::{ChangedGuests, ClusterMarks, changed};
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::id::{NodeName, VmId};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, MissedTickBehavior};

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_core::desired::ReconcileMode;
-use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::operation::Resolution;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::id::{OperationId, VmId};
+use evenkeel_core::operate::operation::Resolution;
 use evenkeel_core::plan::{SavedPlan, Stale};
-use evenkeel_core::selection::PassScope;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_core::desired::Desired;
-use evenkeel_core::diagnostic::{Diagnostic, Sources};
+use evenkeel_core::words::diagnostic::{Diagnostic, Sources};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

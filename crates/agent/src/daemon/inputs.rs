@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-use evenkeel_core::remembered::ChangedGuests;
+use evenkeel_core::actual::remembered::ChangedGuests;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::id::GuestId;
-use evenkeel_core::operation::{OpState, Operation};
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::operation::{OpState, Operation};
 
 use crate::engine::{OpEnd, OpReport, PassId, Progress, Report};
 

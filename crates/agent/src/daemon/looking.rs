@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::plan::SavedPlan;
-use evenkeel_core::selection::PassScope;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use tokio::sync::oneshot;
 use tokio::time::Instant;

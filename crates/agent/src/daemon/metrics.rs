@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::plan::{Held, Plan};
-use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::TrustVersion;
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;

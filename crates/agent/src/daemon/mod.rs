@@ -45,9 +45,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use evenkeel_core::desired::ReconcileMode;
-use evenkeel_core::id::{NodeName, OperationId};
-use evenkeel_core::lane::LaneLimits;
-use evenkeel_core::operation::Upid;
+use evenkeel_core::model::id::{NodeName, OperationId};
+use evenkeel_core::operate::lane::LaneLimits;
+use evenkeel_core::operate::operation::Upid;
 use evenkeel_core::plan::SealKey;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::net::TcpListener;

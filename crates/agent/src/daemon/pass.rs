@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_core::actual::remembered::ChangedGuests;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::operation::OpState;
-use evenkeel_core::remembered::ChangedGuests;
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::operate::operation::OpState;
 use tokio::time::Instant;
 
 use super::AgentLoop;

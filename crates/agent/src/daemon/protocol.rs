@@ -18,11 +18,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, OperationId, VmId};
-use evenkeel_core::operation::Resolution;
+use evenkeel_core::desired::selection::{GuestName, Selection};
+use evenkeel_core::model::id::{GuestId, OperationId, VmId};
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::operation::Resolution;
 use evenkeel_core::plan::SavedPlan;
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::{GuestName, Selection};
 use evenkeel_core::sign::{OpResult, PendingId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::desired::selection::{
+    Candidate, DECLARED, PassScope, Selection, SelectionError,
+};
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::plan::{GuestPlan, Plan};
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::{Candidate, DECLARED, PassScope, Selection, SelectionError};
 use jiff::Timestamp;
 
 use super::approvals::pending_views;

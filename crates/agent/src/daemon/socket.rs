@@ -243,7 +243,7 @@ async fn say(
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::selection::Selection;
+    use evenkeel_core::desired::selection::Selection;
 
     use super::*;
 

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::desired::selection::Candidate;
 use evenkeel_core::fleet::AuthorWord;
-use evenkeel_core::id::{GuestId, HostId, NodeName, OperationId, VmId};
-use evenkeel_core::operation::{Operation, Upid};
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::Candidate;
+use evenkeel_core::model::id::{GuestId, HostId, NodeName, OperationId, VmId};
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::operation::{Operation, Upid};
 use evenkeel_core::sign::PendingId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::rights::{ActRight, of_act};
+use evenkeel_core::gate::rights::{ActRight, of_act};
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
 
 use crate::pve::Client;
 

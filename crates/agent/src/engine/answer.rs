@@ -12,9 +12,11 @@
 use std::time::Duration;
 
 use evenkeel_core::action_registry::{NullAnswer, Proof};
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpState, Operation};
-use evenkeel_core::recover::{AnswerKind, AnswerVerdict, Question, judge_answer, left_volume};
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::operate::operation::{OpEvent, OpState, Operation};
+use evenkeel_core::operate::recover::{
+    AnswerKind, AnswerVerdict, Question, judge_answer, left_volume,
+};
 use futures_util::future;
 use tokio::time::Instant;
 

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use evenkeel_core::id::{HostId, IdError, NodeName};
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::id::{HostId, IdError, NodeName};
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::sign::{HostBinding, Namespace, PendingItem, PublicKey};
 use tokio::sync::{Mutex, RwLock};
 

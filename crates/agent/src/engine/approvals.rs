@@ -10,18 +10,18 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::{ActionKind, FilledFrom};
 use evenkeel_core::actual::Guest;
-use evenkeel_core::approval::{RaisedBy, approved_item, requested_item, saves_first};
-use evenkeel_core::final_backup::BackupContext;
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::lane::LaneRefusal;
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::selection::GuestName;
-use evenkeel_core::shown_text;
+use evenkeel_core::desired::selection::GuestName;
+use evenkeel_core::gate::approval::{RaisedBy, approved_item, requested_item, saves_first};
+use evenkeel_core::gate::final_backup::BackupContext;
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::lane::LaneRefusal;
 use evenkeel_core::sign::{
     Act, ApprovalDemand, Collected, Envelope, Expected, FoundGuest, HostBinding, JudgedBy,
     Namespace, OpResult, PayloadHash, PendingId, PendingItem, RotationAuthority, Statement,
     TrustVersion, TrustedSigners, collect, statement_of,
 };
+use evenkeel_core::words::shown_text;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use serde_json::json;
 

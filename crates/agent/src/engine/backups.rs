@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::actual::{Guest, Snapshot};
-use evenkeel_core::classify::{BackupMemory, leaving_unsaved, saved_volumes};
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::VmId;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::gate::classify::{BackupMemory, leaving_unsaved, saved_volumes};
+use evenkeel_core::model::id::VmId;
 use evenkeel_core::plan::VolumeMemory;
 use evenkeel_core::registry::KeyRef;
-use evenkeel_core::selection::PassScope;
 use evenkeel_core::value::{Value, read};
 use serde_json::json;
 

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::bin::{BinMemory, is_in_bin};
+use evenkeel_core::desired::bin::{BinMemory, is_in_bin};
+use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::desired::{Desired, ReconcileMode, WantedState};
-use evenkeel_core::id::VmId;
+use evenkeel_core::model::id::VmId;
 use evenkeel_core::plan::Plan;
-use evenkeel_core::selection::PassScope;
 
 use super::EngineContext;
 use super::error::Fatal;

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::approval::{RaisedBy, WantedItem};
-use evenkeel_core::id::GuestId;
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::gate::approval::{RaisedBy, WantedItem};
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{
     DenialStatement, Envelope, PendingId, PendingItem, SignedBy, Statement, TrustVersion,
 };

@@ -9,19 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenkeel_core::actual::{Guest, Snapshot};
-use evenkeel_core::create_policy::{
+use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, WantedState};
+use evenkeel_core::gate::create_policy::{
     CreateContext, CreatePolicy, CreateUsage, GuestVolumes, hub_volumes, larger, sizes_in,
 };
-use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, WantedState};
-use evenkeel_core::final_backup::saved_config;
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::new_guest::{SourceContent, SourceReading, wants_source};
-use evenkeel_core::operation::{
+use evenkeel_core::gate::final_backup::saved_config;
+use evenkeel_core::gate::new_guest::{SourceContent, SourceReading, wants_source};
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::quantity::Bytes;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::{
     HubMakings, HubShare, Ledger, SourceMark, StorageName, UnixSeconds,
 };
 use evenkeel_core::plan::taken_for_hub;
-use evenkeel_core::quantity::Bytes;
-use evenkeel_core::reason::{ReasonCode, Refusal};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 

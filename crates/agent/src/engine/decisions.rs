@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_core::plan::{Action, Held, Plan};
-use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::PayloadHash;
 use serde_json::{Value, json};
 

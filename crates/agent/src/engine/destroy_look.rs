@@ -7,14 +7,14 @@
 //! between the last look and the DELETE, which takes no digest, cannot be seen.
 
 use evenkeel_core::actual::Guest;
-use evenkeel_core::destroy::{self, Basis};
-use evenkeel_core::final_backup::FinalBackup;
-use evenkeel_core::identity::identity;
-use evenkeel_core::operation::OpPhase;
+use evenkeel_core::actual::identity::identity;
+use evenkeel_core::actual::surroundings::GuestSurroundings;
+use evenkeel_core::gate::destroy::{self, Basis};
+use evenkeel_core::gate::final_backup::FinalBackup;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::OpPhase;
 use evenkeel_core::plan::Held;
-use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{self, ConfigDigest, FoundGuest, clock::ClockReading};
-use evenkeel_core::surroundings::GuestSurroundings;
 use tokio::sync::RwLockReadGuard;
 
 use super::destroy_steps::{DestroyBasis, DestroySteps};

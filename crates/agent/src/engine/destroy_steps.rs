@@ -4,11 +4,11 @@
 //! it is sent and awaited before the next one (`step_walk`). Anything unexpected ends the destroy before its act.
 
 use evenkeel_core::actual::Guest;
-use evenkeel_core::destroy::Destroy;
-use evenkeel_core::final_backup::{FinalBackup, note_of};
-use evenkeel_core::operation::OpPhase;
-use evenkeel_core::pve_call::ConfigChange;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::gate::destroy::Destroy;
+use evenkeel_core::gate::final_backup::{FinalBackup, note_of};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::OpPhase;
+use evenkeel_core::operate::pve_call::ConfigChange;
 
 use super::answer::follow;
 use super::destroy_look::{SendPermit, StepsDone};

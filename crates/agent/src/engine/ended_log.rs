@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::operation::{OpEvent, Operation, Upid};
-use evenkeel_core::task_log::{
+use evenkeel_core::operate::operation::{OpEvent, Operation, Upid};
+use evenkeel_core::words::task_log::{
     GrownVolume, cause_lines, failure_text, log_may_warn, warning_lines, warning_text,
 };
 

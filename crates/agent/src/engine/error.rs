@@ -1,7 +1,7 @@
 //! What ends the engine, and what ends one pass.
 
-use evenkeel_core::lane::LaneError;
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
+use evenkeel_core::operate::lane::LaneError;
 
 use crate::journal::AppendError;
 use crate::pve::error::Error;

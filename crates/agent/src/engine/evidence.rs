@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use evenkeel_core::action_registry::Proof;
 use evenkeel_core::actual::SnapshotPoint;
-use evenkeel_core::allocation::allocates_on;
-use evenkeel_core::final_backup::find_archive;
-use evenkeel_core::id::{GuestId, VmId};
-use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{
+use evenkeel_core::actual::identity::identity;
+use evenkeel_core::gate::allocation::allocates_on;
+use evenkeel_core::gate::final_backup::find_archive;
+use evenkeel_core::model::id::{GuestId, VmId};
+use evenkeel_core::operate::operation::{
     IdentityHash, OpState, Operation, StartedIntent, UnixSeconds, Upid, VolumeId,
 };
-use evenkeel_core::recover::{
+use evenkeel_core::operate::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, ProofLists, Question, Search, Seen,
     TaskFact, TaskList, could_be_ours, leaves_task, postcondition, search_tasks,
 };

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use evenkeel_core::actual::Guest;
-use evenkeel_core::final_backup::{
+use evenkeel_core::gate::final_backup::{
     Archive, BackupContext, BackupLimits, ExcludedPaths, FinalBackup, ProtectedLimit, find_archive,
     holds_all, must_hold,
 };
-use evenkeel_core::id::{GuestId, GuestKind, OperationId};
-use evenkeel_core::operation::{StorageName, VolumeId};
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::id::{GuestId, GuestKind, OperationId};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::{StorageName, VolumeId};
 
 use super::EngineContext;
 use crate::observe::observe_snapshots;

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use evenkeel_core::desired::Desired;
-use evenkeel_core::lane::LaneOutcome;
+use evenkeel_core::operate::lane::LaneOutcome;
 use evenkeel_core::plan::{Action, PlanContext, plan};
 
 use super::EngineContext;
@@ -96,7 +96,7 @@ async fn planned(
     Ok(plan.guests.into_iter().flat_map(|guest| guest.actions).collect())
 }
 
-fn report(op: evenkeel_core::id::OperationId, action: &Action, end: OpEnd) -> OpReport {
+fn report(op: evenkeel_core::model::id::OperationId, action: &Action, end: OpEnd) -> OpReport {
     let guest = action.guest;
     let kind = action.step.kind();
     let reasons = action.reasons();

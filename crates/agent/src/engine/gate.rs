@@ -23,18 +23,18 @@ use std::sync::Arc;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual;
-use evenkeel_core::back_off::AttemptHash;
+use evenkeel_core::actual::identity::identity;
 use evenkeel_core::desired::{self, WantedState};
+use evenkeel_core::gate::named_volumes::kept_volumes;
+use evenkeel_core::gate::new_guest::SourceContent;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
-use evenkeel_core::id::{GuestId, GuestKind, OperationId};
-use evenkeel_core::identity::identity;
-use evenkeel_core::lane::{Job, Sharing, SourceLane};
-use evenkeel_core::named_volumes::kept_volumes;
-use evenkeel_core::new_guest::SourceContent;
-use evenkeel_core::operation::{Repeat, VolumeId};
+use evenkeel_core::model::id::{GuestId, GuestKind, OperationId};
+use evenkeel_core::model::reason::Refusal;
+use evenkeel_core::operate::back_off::AttemptHash;
+use evenkeel_core::operate::lane::{Job, Sharing, SourceLane};
+use evenkeel_core::operate::operation::{Repeat, VolumeId};
+use evenkeel_core::operate::pve_call::PveCall;
 use evenkeel_core::plan::{Action, Step};
-use evenkeel_core::pve_call::PveCall;
-use evenkeel_core::reason::Refusal;
 
 use super::act_rights::check_rights;
 use super::create_bounds::{self, LaneBounds};

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use evenkeel_core::desired::{DeclaredGuest, Desired, ReconcileMode};
-use evenkeel_core::id::VmId;
+use evenkeel_core::model::id::VmId;
 use evenkeel_core::plan::ObservedBy;
 
 /// Freeze and modes of the host.

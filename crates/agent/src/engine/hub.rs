@@ -7,15 +7,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use evenkeel_core::budget::{disruptive_counted, judge_disruptive};
-use evenkeel_core::classify::ActionClass;
 use evenkeel_core::desired::DeclaredBy;
 use evenkeel_core::fleet::{
     AcknowledgeStatement, Acknowledged, Anchor, AuthorWord, DocumentAdmission, DocumentFloor,
     DocumentTerms, JournalHead, OfferedDocument, RememberedHeads, admit_document, judge_anchor,
 };
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::gate::budget::{disruptive_counted, judge_disruptive};
+use evenkeel_core::gate::classify::ActionClass;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Envelope, Role, Signer, SignerName};
 
 use super::approval_context::ApprovalContext;

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
-use evenkeel_core::id::VmId;
-use evenkeel_core::identity_proof::{
+use evenkeel_core::actual::identity_proof::{
     ListedTask, TaskAbout, TaskListMark, TaskReading, TaskState, UnreadTask, prove,
 };
-use evenkeel_core::operation::{UnixSeconds, Upid};
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::rights::{AUDIT, lacks_quorum, lacks_tasks};
+use evenkeel_core::gate::rights::{AUDIT, lacks_quorum, lacks_tasks};
+use evenkeel_core::model::id::VmId;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::{UnixSeconds, Upid};
 use evenkeel_core::sign::{FoundGuest, PayloadHash};
 
 use super::EngineContext;

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::{GuestId, OperationId, VmId};
-use evenkeel_core::op_warning::{DoneAct, WarningSubject};
-use evenkeel_core::operation::Operation;
+use evenkeel_core::model::id::{GuestId, OperationId, VmId};
+use evenkeel_core::operate::operation::Operation;
+use evenkeel_core::words::op_warning::{DoneAct, WarningSubject};
 use serde_json::json;
 
 use super::EngineContext;

@@ -13,14 +13,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel_core::destroy::Destroy;
-use evenkeel_core::final_backup::note_of;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::lane::LaneOutcome;
-use evenkeel_core::operation::{OpEvent, OpRecord, Upid};
+use evenkeel_core::gate::destroy::Destroy;
+use evenkeel_core::gate::final_backup::note_of;
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::lane::LaneOutcome;
+use evenkeel_core::operate::operation::{OpEvent, OpRecord, Upid};
+use evenkeel_core::operate::pve_call::PveCall;
 use evenkeel_core::plan::{Held, Step};
-use evenkeel_core::pve_call::PveCall;
-use evenkeel_core::reason::ReasonCode;
 use tokio::sync::MutexGuard;
 
 use super::answer::{Answered, follow};

@@ -56,11 +56,11 @@ mod withdraw;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::lane::{Job, LaneBusy, LaneLimits, LaneTable, Sharing, SourceLane};
-use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution};
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::id::{OperationId, VmId};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::lane::{Job, LaneBusy, LaneLimits, LaneTable, Sharing, SourceLane};
+use evenkeel_core::operate::operation::{OpEvent, OpRecord, OpState, Operation, Resolution};
 use evenkeel_core::sign::{Nonce, PayloadHash};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -82,7 +82,7 @@ pub use node_look::{LookTurn, NodeLook};
 pub(crate) use volumes::{loose_of, volumes_of};
 
 pub(crate) use collected::signatures_of;
-pub use evenkeel_core::approval::RaisedBy;
+pub use evenkeel_core::gate::approval::RaisedBy;
 pub use pending::{KeptItem, ReplacedItem};
 pub(crate) use pending::{waiting, waiting_by_op};
 pub use progress::Progress;

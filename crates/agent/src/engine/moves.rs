@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::VmId;
+use evenkeel_core::model::id::VmId;
 use evenkeel_core::plan::MovedVolumes;
 use serde_json::json;
 

@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::back_off::FailureMemory;
-use evenkeel_core::create_policy::{CreateContext, hub_volumes};
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::VmId;
-use evenkeel_core::operation::Provenance;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::gate::create_policy::{CreateContext, hub_volumes};
+use evenkeel_core::model::id::VmId;
+use evenkeel_core::operate::back_off::FailureMemory;
+use evenkeel_core::operate::operation::Provenance;
 use evenkeel_core::plan::{GuestBusy, PlanContext};
-use evenkeel_core::selection::PassScope;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::sync::{mpsc, oneshot};
 
@@ -221,7 +221,7 @@ impl LookTask {
         &self,
         desired: &Desired,
         known: &PlanContext,
-    ) -> Result<BTreeMap<evenkeel_core::id::GuestId, Provenance>, Fatal> {
+    ) -> Result<BTreeMap<evenkeel_core::model::id::GuestId, Provenance>, Fatal> {
         if known.making.made_none() {
             return Ok(BTreeMap::new());
         }

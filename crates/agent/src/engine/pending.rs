@@ -8,21 +8,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::actual::identity_proof::TaskListMark;
+use evenkeel_core::actual::storage_hearing::PATIENCE;
 use evenkeel_core::actual::{Guest, Snapshot};
-use evenkeel_core::approval::{ItemReview, RaisedBy, WantedByPlan, WantedItem, wanted_by_plan};
-use evenkeel_core::final_backup::{BackupContext, FinalBackup};
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::loss::{is_purged, losses, takes_surroundings};
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::gate::approval::{
+    ItemReview, RaisedBy, WantedByPlan, WantedItem, wanted_by_plan,
+};
+use evenkeel_core::gate::final_backup::{BackupContext, FinalBackup};
+use evenkeel_core::gate::loss::{is_purged, losses, takes_surroundings};
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::plan::Plan;
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::{
     ApprovalDemand, ApprovalRules, Envelope, LastBackup, Nonce, PendingId, PendingItem,
     TrustVersion,
 };
-use evenkeel_core::storage_hearing::PATIENCE;
 use evenkeel_core::value::Value;
 use futures_util::future::{self, FutureExt as _};
 use futures_util::stream::{self, StreamExt as _};

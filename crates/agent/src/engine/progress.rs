@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::operation::Upid;
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::operate::operation::Upid;
 use serde::{Deserialize, Serialize};
 
 use super::report::OpReport;

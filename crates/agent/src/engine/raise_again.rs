@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use evenkeel_core::approval::{RaisedBy, WantedItem};
-use evenkeel_core::identity_proof::{MarkEnd, MarkStanding, TaskReading};
-use evenkeel_core::operation::Upid;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::actual::identity_proof::{MarkEnd, MarkStanding, TaskReading};
+use evenkeel_core::gate::approval::{RaisedBy, WantedItem};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::Upid;
 use evenkeel_core::sign::{PendingId, PendingItem};
 
 use super::EngineContext;

@@ -15,15 +15,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::bin::effective;
+use evenkeel_core::desired::bin::effective;
+use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::destroy::Debt;
 use evenkeel_core::gate::NodeSite;
-use evenkeel_core::id::{GuestId, OperationId, VmId};
-use evenkeel_core::lane::{Job, LaneRefusal};
+use evenkeel_core::gate::destroy::Debt;
+use evenkeel_core::model::id::{GuestId, OperationId, VmId};
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::lane::{Job, LaneRefusal};
 use evenkeel_core::plan::{GuestPlan, Held, Plan, Step};
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::PassScope;
 use futures_util::future::FutureExt as _;
 use tokio::time::Instant;
 

@@ -4,18 +4,18 @@
 //! the DELETE leaves. The task list is read after the guest, and the token's right to see all of it is asked each time.
 
 use evenkeel_core::actual::Guest;
-use evenkeel_core::compensation::{
+use evenkeel_core::actual::identity_proof::TaskListMark;
+use evenkeel_core::actual::surroundings::GuestSurroundings;
+use evenkeel_core::desired::DeclaredGuest;
+use evenkeel_core::gate::compensation::{
     RemovalEvidence, RemovalGround, RemovalVerdict, SourceNow, is_ours_to_remove,
 };
-use evenkeel_core::desired::DeclaredGuest;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::new_guest::SourceReading;
-use evenkeel_core::operation::{MadeGuest, Provenance, SourceMark, UnixSeconds, VolumeId};
+use evenkeel_core::gate::new_guest::SourceReading;
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::model::vmid_ranges::VmidRanges;
+use evenkeel_core::operate::operation::{MadeGuest, Provenance, SourceMark, UnixSeconds, VolumeId};
 use evenkeel_core::plan::{PlanContext, removal_candidate};
 use evenkeel_core::sign::ConfigDigest;
-use evenkeel_core::surroundings::GuestSurroundings;
-use evenkeel_core::vmid_ranges::VmidRanges;
 use tokio::time::Instant;
 
 use super::EngineContext;

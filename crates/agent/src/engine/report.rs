@@ -4,10 +4,10 @@
 //! two. Nothing decides by it.
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::lane::LaneOutcome;
-use evenkeel_core::operation::Upid;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::lane::LaneOutcome;
+use evenkeel_core::operate::operation::Upid;
 use serde::{Deserialize, Serialize};
 
 /// One pass in numbers, with everything a person must hear.

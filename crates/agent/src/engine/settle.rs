@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use evenkeel_core::back_off::TryFailure;
-use evenkeel_core::id::{GuestId, GuestKind, OperationId};
-use evenkeel_core::operation::{OpEvent, OpState, Operation, Upid, VolumeId};
-use evenkeel_core::recover::{Evidence, FailReason, RecoveryDecision, WaitReason, decide};
+use evenkeel_core::model::id::{GuestId, GuestKind, OperationId};
+use evenkeel_core::operate::back_off::TryFailure;
+use evenkeel_core::operate::operation::{OpEvent, OpState, Operation, Upid, VolumeId};
+use evenkeel_core::operate::recover::{Evidence, FailReason, RecoveryDecision, WaitReason, decide};
 use tokio::time::Instant;
 
 use super::error::Fatal;

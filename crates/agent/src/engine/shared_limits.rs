@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use evenkeel_core::create_policy::GuestVolumes;
-use evenkeel_core::id::VmId;
-use evenkeel_core::quantity::Bytes;
-use evenkeel_core::vmid_ranges::VmidRanges;
+use evenkeel_core::gate::create_policy::GuestVolumes;
+use evenkeel_core::model::id::VmId;
+use evenkeel_core::model::quantity::Bytes;
+use evenkeel_core::model::vmid_ranges::VmidRanges;
 use tokio::time::Instant;
 
 /// Shared by every operation under way.

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use evenkeel_core::identity_proof::TaskReading;
-use evenkeel_core::operation::StorageName;
+use evenkeel_core::actual::identity_proof::TaskReading;
+use evenkeel_core::operate::operation::StorageName;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use evenkeel_core::destroy::{self, DestroyStep};
-use evenkeel_core::id::OperationId;
-use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{OpEvent, OpPhase, Upid};
-use evenkeel_core::task_log::quoting;
+use evenkeel_core::actual::identity::identity;
+use evenkeel_core::gate::destroy::{self, DestroyStep};
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::operate::operation::{OpEvent, OpPhase, Upid};
+use evenkeel_core::words::task_log::quoting;
 use tokio::time::Instant;
 
 use super::EngineContext;

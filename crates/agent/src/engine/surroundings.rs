@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_core::id::{GuestId, VmId};
-use evenkeel_core::surroundings::{
+use evenkeel_core::actual::surroundings::{
     BackupJobEntry, FirewallKind, FirewallLine, GuestSurroundings, HiddenCause, PartReading,
     job_naming,
 };
+use evenkeel_core::model::id::{GuestId, VmId};
 use futures_util::future::{self, BoxFuture};
 
 use crate::pve::Client;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::operation::Upid;
-use evenkeel_core::secret::masked_text;
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::model::secret::masked_text;
+use evenkeel_core::operate::operation::Upid;
 use tokio::time::Instant;
 
 use super::{EngineContext, Progress};

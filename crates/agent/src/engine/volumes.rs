@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::{Guest, PRESENT, SnapshotVolumes};
-use evenkeel_core::allocation::{allocates_on, attaches, loose_volumes};
-use evenkeel_core::id::{GuestId, IdError, VmId};
-use evenkeel_core::named_volumes::{leaving, storage_of, unnamed};
-use evenkeel_core::operation::{StartedIntent, StorageName, VolumeId};
+use evenkeel_core::gate::allocation::{allocates_on, attaches, loose_volumes};
+use evenkeel_core::gate::named_volumes::{leaving, storage_of, unnamed};
+use evenkeel_core::model::id::{GuestId, IdError, VmId};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::{StartedIntent, StorageName, VolumeId};
 use evenkeel_core::plan::Action;
-use evenkeel_core::reason::{ReasonCode, Refusal};
 
 use super::gate::NotCleared;
 use crate::pve::error::Error;

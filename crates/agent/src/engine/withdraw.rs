@@ -4,8 +4,8 @@
 //! note comes first, so that no crash leaves an item gone without the name of the one who took it back.
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::approval::RaisedBy;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::gate::approval::RaisedBy;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_core::sign::PendingId;
 use futures_util::future::{BoxFuture, FutureExt as _};
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
 
 /// Why there is no host key. No variant holds anything that was read from the key.
 #[derive(Debug, thiserror::Error)]

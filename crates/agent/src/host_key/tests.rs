@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Expected, HostBinding, TrustVersion, verify};
 use tempfile::TempDir;
 
@@ -322,7 +322,7 @@ fn the_secret_is_in_no_debug_text_and_no_error() {
     let key = HostKey::load_or_create(&state).unwrap();
     let text = std::fs::read_to_string(state.join(PRIVATE)).unwrap();
     let secret_line = text.lines().nth(3).unwrap();
-    let hex = evenkeel_core::operation::IdentityHash(key.secret.to_bytes()).to_string();
+    let hex = evenkeel_core::operate::operation::IdentityHash(key.secret.to_bytes()).to_string();
     let shown = format!("{key:?}");
     assert!(shown.contains("ssh-ed25519") && !shown.contains(&hex), "{shown}");
     assert!(!shown.contains(&format!("{:?}", key.secret.to_bytes())), "{shown}");

@@ -14,8 +14,8 @@ use evenkeel_core::fleet::{
     JournalHead, LoadedDocument, OfferedDocument, RefusedGeneration, document_next_step,
     refuse_mistakes,
 };
-use evenkeel_core::id::OperationId;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{Envelope, OpResult, PayloadHash};
 use tokio::sync::{mpsc, oneshot};
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::desired::without_secrets;
-use evenkeel_core::diagnostic::Diagnostic;
 use evenkeel_core::fleet::{DocumentFloor, LoadedDocument, OfferedDocument, read_admitted};
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::words::diagnostic::Diagnostic;
 use tokio::sync::Semaphore;
 
 /// How long reading one document may take: ten times what the largest honest one takes on a slow node.

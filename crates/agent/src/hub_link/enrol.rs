@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use evenkeel_core::fleet::{EnrolAnswer, EnrolRequest, EnrolStatement, HubProblem, SealedText};
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::sign::{Envelope, HostBinding, Namespace, PayloadHash};
 use secrecy::{ExposeSecret as _, SecretString};
 

@@ -119,8 +119,8 @@ fn decision(entry: AuditEntry, line: &PrintedLine) -> Option<ReportedDecision> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::id::OperationId;
-    use evenkeel_core::operation::{OpEvent, OpRecord, StartedIntent, UnixSeconds};
+    use evenkeel_core::model::id::OperationId;
+    use evenkeel_core::operate::operation::{OpEvent, OpRecord, StartedIntent, UnixSeconds};
     use serde_json::json;
 
     use super::*;

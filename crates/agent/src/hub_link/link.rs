@@ -16,7 +16,7 @@ use evenkeel_core::fleet::{
     JournalHead, OfferedDocument, PollAnswer, RefusedGeneration, SealedText, WireDocument,
     document_next_step,
 };
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{HostBinding, PublicKey};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;

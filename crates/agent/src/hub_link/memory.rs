@@ -7,7 +7,7 @@ use evenkeel_core::fleet::{
     AuthorWord, DocumentFloor, EffectiveDocument, FloorState, Generation, HubId, JournalHead,
     ManifestHash, PayloadHash,
 };
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::SignerName;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use evenkeel_core::desired::selection::{Candidate, PassScope};
 use evenkeel_core::desired::{DeclaredGuest, Desired, Origins, ReconcileMode};
-use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::fleet::{
     AgentState, AuthorWordReport, Generation, GenerationState, GuestReport, HeldReport, PassReport,
     RefusedGeneration,
 };
-use evenkeel_core::id::{GuestId, VmId};
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::{Candidate, PassScope};
+use evenkeel_core::model::id::{GuestId, VmId};
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::words::diagnostic::Sources;
 
 use crate::daemon::status::{AgentStatus, AuthorWordStatus, GuestStatus};
 use crate::policy::Policy;

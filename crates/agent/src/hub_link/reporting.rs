@@ -12,7 +12,7 @@ use evenkeel_core::fleet::{
     DocumentFloor, EnvelopeVerdict, Generation, GenerationState, HeadStatement, HostReport,
     JournalHead, ReportStatement, SealedText, VerdictStatement,
 };
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::sign::{Envelope, Namespace, PayloadHash, PendingId, armour};
 use tokio::sync::mpsc;
 

@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(details.sent(), params);
         let read: Details = serde_json::from_str(&line).unwrap();
         assert_eq!(read, details, "live and at replay the record is the same");
-        assert_eq!(read.sent()["env"], evenkeel_core::secret::MASK);
+        assert_eq!(read.sent()["env"], evenkeel_core::model::secret::MASK);
         assert_eq!(read.sent()["cores"], "2");
     }
 

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use evenkeel_core::operation::ReplayError;
+use evenkeel_core::operate::operation::ReplayError;
 
 use super::line::Seq;
 use super::record::NotUnderstood;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::operation::{
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::operate::operation::{
     Closer, OpEvent, OpRecord, OpState, Operation, Resolution, Upid, next,
 };
 use jiff::Timestamp;

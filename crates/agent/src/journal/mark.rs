@@ -4,7 +4,7 @@
 //! effective clock (invariant 16): the mark never falls by itself, and follows a clock that leaps only if the
 //! kernel vouches for it. A wrong clock therefore dates records with the mark, and cannot poison it.
 
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock;
 use jiff::Timestamp;
 

@@ -3,8 +3,8 @@
 //! Read without a lock, through the same checks as `verify`, archive included. Nothing is decided by it.
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::operation::{OpEvent, OpPhase, Operation, Resolution, Upid};
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::operate::operation::{OpEvent, OpPhase, Operation, Resolution, Upid};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 

@@ -7,15 +7,15 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::back_off::{AttemptHash, TryFailure};
-use evenkeel_core::id::{GuestId, OperationId, VmId};
-use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::operation::{
+use evenkeel_core::actual::identity_proof::TaskListMark;
+use evenkeel_core::actual::surroundings::SurroundingsHash;
+use evenkeel_core::model::id::{GuestId, OperationId, VmId};
+use evenkeel_core::operate::back_off::{AttemptHash, TryFailure};
+use evenkeel_core::operate::operation::{
     Closer, HubShare, IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, Resolution, SourceMark,
     StartedIntent, UnixSeconds, Upid, VolumeId,
 };
 use evenkeel_core::sign::PayloadHash;
-use evenkeel_core::surroundings::SurroundingsHash;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 

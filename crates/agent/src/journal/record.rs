@@ -3,8 +3,8 @@
 //! Engine, gate and recovery build these; the journal writes them and folds them into its state.
 //! Everything that could hold a secret is redacted at construction, here or in [`Details`].
 
-use evenkeel_core::id::VmId;
-use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds};
+use evenkeel_core::model::id::VmId;
+use evenkeel_core::operate::operation::{OpEvent, OpRecord, UnixSeconds};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use evenkeel_core::secret::{MASK, is_secret_name, masked_param, masked_text};
+use evenkeel_core::model::secret::{MASK, is_secret_name, masked_param, masked_text};
 use serde_json::{Map, Value};
 
 /// The same values with every secret masked, at any depth.

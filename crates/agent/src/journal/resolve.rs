@@ -3,8 +3,8 @@
 //! `evenkeel journal resolve` asks for the records and writes them as one batch. The note comes first,
 //! so that no crash can leave a closed operation without the name of the one who closed it.
 
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Resolution};
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::operate::operation::{OpEvent, OpRecord, OpState, Resolution};
 
 use super::record::{Note, Record};
 use super::state::JournalState;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{Ledger, OpEvent, ReplayError};
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::operate::operation::{Ledger, OpEvent, ReplayError};
 use serde::{Deserialize, Serialize};
 
 use super::details::Details;

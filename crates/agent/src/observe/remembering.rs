@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_core::actual::remembered::{ClusterMarks, RememberedReadings};
 use evenkeel_core::actual::{Guest, GuestConfig, Snapshot};
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::{GuestId, NodeName, VmId};
+use evenkeel_core::model::id::{GuestId, NodeName, VmId};
+use evenkeel_core::model::release::Release;
 use evenkeel_core::plan::EarlyComparison;
-use evenkeel_core::release::Release;
-use evenkeel_core::remembered::{ClusterMarks, RememberedReadings};
 use evenkeel_core::value::compare::Conventions;
 use futures_util::future;
 use tokio::time::Instant;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use evenkeel_core::id::NodeName;
+use evenkeel_core::model::id::NodeName;
 use reqwest::Url;
 
 /// The address of a node's API. Plain HTTP is possible only on loopback, for a simulator.

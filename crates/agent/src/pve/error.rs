@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::storage_hearing::StorageSilence;
+use evenkeel_core::actual::storage_hearing::StorageSilence;
+use evenkeel_core::operate::operation::UnixSeconds;
 
 use super::storage_watch::StorageQuestion;
 use super::tls::CertFingerprint;

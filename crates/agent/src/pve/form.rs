@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use evenkeel_core::secret::pieces;
+use evenkeel_core::model::secret::pieces;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 

@@ -36,7 +36,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel_core::id::{GuestId, NodeName};
+use evenkeel_core::model::id::{GuestId, NodeName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::operation::{StorageName, VolumeId};
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::operate::operation::{StorageName, VolumeId};
 
 use super::Client;
 use super::error::{Error, ErrorClass};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::{NodeName, VmId};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{NodeName, VmId};
+use evenkeel_core::model::release::Release;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;

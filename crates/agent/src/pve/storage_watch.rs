@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_core::operation::{StorageName, UnixSeconds};
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::storage_hearing::{HASTE, PATIENCE, StorageHearing, StorageSilence};
+use evenkeel_core::actual::storage_hearing::{HASTE, PATIENCE, StorageHearing, StorageSilence};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::{StorageName, UnixSeconds};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

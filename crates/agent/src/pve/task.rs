@@ -5,7 +5,7 @@ use std::fmt;
 use super::classify::class_of_text;
 use super::error::ErrorClass;
 
-pub use evenkeel_core::operation::Upid;
+pub use evenkeel_core::operate::operation::Upid;
 
 /// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Guest owners choose names, and PVE repeats them in error texts; every text that ends in an error
 //! passes through here.
 
-use evenkeel_core::shown_text;
+use evenkeel_core::words::shown_text;
 
 /// Longer texts add nothing a person reads.
 const SHOWN_MAX_CHARS: usize = 2000;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::VmId;
+use evenkeel_core::model::id::VmId;
 use evenkeel_core::sign::ConfigDigest;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};

@@ -5,11 +5,11 @@
 //! world, and so it does after dropping a call that was under way. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
 
 use evenkeel_core::desired::GuestSource;
-use evenkeel_core::id::{GuestId, GuestKind, NodeName};
-use evenkeel_core::new_guest::NewGuest;
-use evenkeel_core::operation::StorageName;
-use evenkeel_core::pve_call::{ConfigChange, ConfigKey, Settings, SnapshotName};
-use evenkeel_core::secret::masked_param;
+use evenkeel_core::gate::new_guest::NewGuest;
+use evenkeel_core::model::id::{GuestId, GuestKind, NodeName};
+use evenkeel_core::model::secret::masked_param;
+use evenkeel_core::operate::operation::StorageName;
+use evenkeel_core::operate::pve_call::{ConfigChange, ConfigKey, Settings, SnapshotName};
 use evenkeel_core::sign::ConfigDigest;
 use secrecy::SecretString;
 

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::desired::{self, Desired, Origins};
-use evenkeel_core::diagnostic::{self, Diagnostic, FILE_BYTES_MAX, Sources};
+use evenkeel_core::words::diagnostic::{self, Diagnostic, FILE_BYTES_MAX, Sources};
 
 use super::tree::{self, PassedOver};
 use crate::path_trust::{LoosePath, check_entry, check_path};

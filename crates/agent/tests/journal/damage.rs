@@ -5,7 +5,7 @@ use evenkeel_agent::journal::{
     verify,
 };
 
-use evenkeel_core::operation::IdentityHash;
+use evenkeel_core::operate::operation::IdentityHash;
 
 use super::support::{SMALL, note, now, open, open_with, run, script, stamp};
 

@@ -11,8 +11,8 @@ use evenkeel_agent::journal::{
     Files as _, JournalError, JournalLimits, Kept, Record, Retry, SimulatedDisk, Subject, verify,
 };
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::operation::{
+use evenkeel_core::actual::identity_proof::TaskListMark;
+use evenkeel_core::operate::operation::{
     IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, StartedIntent, UnixSeconds,
 };
 use serde_json::json;

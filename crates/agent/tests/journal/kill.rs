@@ -36,13 +36,13 @@ fn load() {
     // What the killed one left open is closed, as recovery would.
     let left: Vec<_> = journal.state().ledger().in_flight().map(|op| op.id).collect();
     for op in left {
-        let event = evenkeel_core::operation::OpEvent::Failed {
+        let event = evenkeel_core::operate::operation::OpEvent::Failed {
             reason: "killed".to_owned(),
             left_volume: None,
             tried: None,
             identity: None,
         };
-        let record = evenkeel_core::operation::OpRecord { op, event };
+        let record = evenkeel_core::operate::operation::OpRecord { op, event };
         journal.append(evenkeel_agent::journal::Record::op(record), now()).unwrap();
     }
     let (handle, _writer) = group::spawn(journal, now).unwrap();

@@ -7,8 +7,8 @@ use evenkeel_agent::journal::{
     Details, Files as _, JournalLimits, JournalState, Kept, Record, SimulatedDisk, Subject, verify,
 };
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::operation::{
+use evenkeel_core::actual::identity_proof::TaskListMark;
+use evenkeel_core::operate::operation::{
     OpEvent, OpPhase, OpRecord, Resolution, StartedIntent, UnixSeconds,
 };
 use jiff::Timestamp;

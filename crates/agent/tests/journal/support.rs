@@ -5,8 +5,8 @@ use evenkeel_agent::journal::{
     SimulatedDisk, Stamp, Subject, verify,
 };
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::operate::operation::{
     IdentityHash, OpEvent, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds, Upid,
 };
 use jiff::Timestamp;

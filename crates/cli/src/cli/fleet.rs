@@ -2,7 +2,7 @@
 
 use camino::Utf8PathBuf;
 use clap::{Args, Subcommand};
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 
 use super::{KnownHostsArgs, OutputArgs};
 

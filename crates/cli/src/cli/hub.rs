@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use camino::Utf8PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 use evenkeel_hub::server::AddressRange;
 
 use super::{LogFormat, LogLevel, OutputArgs};

@@ -3,9 +3,9 @@
 use camino::Utf8PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use evenkeel_core::operation::StorageName;
-use evenkeel_core::rights::Purpose;
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::selection::GuestName;
+use evenkeel_core::gate::rights::Purpose;
+use evenkeel_core::operate::operation::StorageName;
 
 use super::{ConnectArgs, OutputArgs};
 

@@ -2,7 +2,7 @@
 
 use camino::Utf8PathBuf;
 use clap::Args;
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::selection::GuestName;
 
 use super::OutputArgs;
 

@@ -1,8 +1,8 @@
 //! How every verb is told which guests are meant.
 
 use clap::Args;
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::selection::{GuestName, NamePattern, Selection};
+use evenkeel_core::desired::selection::{GuestName, NamePattern, Selection};
+use evenkeel_core::model::id::GuestKind;
 
 /// Guests by name and by condition.
 #[derive(Debug, Args)]

@@ -2,8 +2,8 @@
 
 use camino::Utf8PathBuf;
 use clap::{ArgGroup, Args, Subcommand};
-use evenkeel_core::id::HostId;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::model::id::HostId;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Role, STATEMENT_LIFE_MAX_S, SignerName, SkPolicy, time};
 
 use super::{LocalArgs, OutputArgs, Place};

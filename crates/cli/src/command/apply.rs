@@ -17,10 +17,10 @@ use evenkeel_agent::journal::JournalHandle;
 use evenkeel_agent::preview::Preview;
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::actual::Snapshot;
+use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::desired::{Desired, ReconcileMode};
-use evenkeel_core::lane::LaneLimits;
+use evenkeel_core::operate::lane::LaneLimits;
 use evenkeel_core::plan::{Plan, SavedPlan, Stale};
-use evenkeel_core::selection::PassScope;
 
 use crate::cli::{self, OutputFormat};
 use crate::command::apply_subject::{self, ApplySubject};

@@ -12,8 +12,8 @@ use evenkeel_agent::preview::{Preview, preview};
 use evenkeel_agent::source::dir::load_believed;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::selection::Selection;
 use evenkeel_core::plan::SavedPlan;
-use evenkeel_core::selection::Selection;
 
 use super::apply::{WantedPass, agreed, stale_plan, tell, tell_report};
 use crate::cli;

@@ -9,7 +9,7 @@
 //! | everything else was done, or is a person's to do by hand | 0 |
 
 use evenkeel_agent::engine::{OpEnd, Report};
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 
 use crate::error::Exit;
 use crate::signing::refusal;

@@ -6,8 +6,8 @@
 
 use camino::Utf8Path;
 use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::selection::{Candidate, GuestName};
 use evenkeel_core::plan::SavedPlan;
-use evenkeel_core::selection::{Candidate, GuestName};
 
 use crate::error::{Exit, Failure};
 use crate::signing::file;

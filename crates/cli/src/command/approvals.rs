@@ -13,8 +13,8 @@ use evenkeel_agent::daemon::protocol::{
     PendingView, Refused, RefusedCode, SocketAnswer, SocketRequest,
 };
 use evenkeel_agent::engine::{OpEnd, OpReport, Progress};
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{
     ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingId, PendingItem, PublicKey, Statement, render,
     time,

@@ -6,8 +6,8 @@
 use std::io::Write as _;
 
 use evenkeel_agent::daemon::protocol::PendingView;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::selection::GuestName;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_core::sign::{Envelope, PendingItem};
 
 use crate::cli::ApproveArgs;

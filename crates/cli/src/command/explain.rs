@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use evenkeel_core::registry::{self, Explanation};
 
 use crate::cli::{ExplainArgs, OutputFormat};

@@ -10,10 +10,10 @@ use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_agent::observe::{CONCURRENCY, list_guests, observe_scope};
 use evenkeel_agent::source::dir::{self, DirError};
 use evenkeel_core::actual::{Coverage, Snapshot};
-use evenkeel_core::id::GuestId;
-use evenkeel_core::id::VmId;
-use evenkeel_core::import::{DesiredFile, FileFormat, desired_file, spoken_of};
-use evenkeel_core::selection::{GuestName, ON_NODE, PassScope, SelectionError};
+use evenkeel_core::desired::import::{DesiredFile, FileFormat, desired_file, spoken_of};
+use evenkeel_core::desired::selection::{GuestName, ON_NODE, PassScope, SelectionError};
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::id::VmId;
 
 use crate::cli::ImportArgs;
 use crate::connect::connect;

@@ -17,7 +17,7 @@ use evenkeel_agent::journal::{
     AppendError, Files as _, Journal, JournalError, ReadOnlyDirectory, RealDisk, history,
 };
 use evenkeel_agent::state_dir::{StateDir, StateError};
-use evenkeel_core::operation::Resolution;
+use evenkeel_core::operate::operation::Resolution;
 
 use crate::cli::{
     self, JournalArgs, JournalListArgs, JournalVerb, OutcomeArg, OutputFormat, ResolveArgs,

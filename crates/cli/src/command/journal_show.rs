@@ -3,7 +3,7 @@
 //! Only reads: the journal without a lock, and the task's log from the node if the configuration says where it is.
 
 use evenkeel_agent::journal::op_history::{OpHistory, op_history};
-use evenkeel_core::operation::Upid;
+use evenkeel_core::operate::operation::Upid;
 
 use super::journal::reading;
 use crate::cli::{ConnectArgs, JournalShowArgs, OutputFormat};

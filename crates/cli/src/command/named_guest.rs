@@ -6,7 +6,7 @@
 use evenkeel_agent::daemon::client::{AskError, ask};
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::source::dir;
-use evenkeel_core::selection::{Candidate, DECLARED, GuestName, Selection, find};
+use evenkeel_core::desired::selection::{Candidate, DECLARED, GuestName, Selection, find};
 
 use super::apply_by_agent::unexpected;
 use crate::cli::Place;

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use evenkeel_agent::preview::{Preview, preview};
+use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::plan::SavedPlan;
-use evenkeel_core::selection::PassScope;
 
 use crate::cli::{self, OutputFormat};
 use crate::command::validate::believed_with_origins;

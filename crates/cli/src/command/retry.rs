@@ -10,7 +10,7 @@ use evenkeel_agent::daemon::protocol::SocketRequest;
 use evenkeel_agent::effective_clock::wall;
 use evenkeel_agent::engine::heard_warnings;
 use evenkeel_agent::journal::{AppendError, Record, Retry};
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::selection::GuestName;
 
 use super::journal::{ask_agent, has_journal, journal_unless_busy, who};
 use super::named_guest::by_number;

@@ -27,9 +27,9 @@ use evenkeel_agent::pve::{TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::operation::{OpState, StorageName, Upid};
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::selection::GuestName;
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::operate::operation::{OpState, StorageName, Upid};
 use tokio::time::Instant;
 
 use super::apply::{recover, start};

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use evenkeel_agent::source::dir::load;
+use evenkeel_core::desired::selection::{Candidate, DECLARED, find};
 use evenkeel_core::desired::{BlockLine, GuestBlock, GuestOrigins};
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::selection::{Candidate, DECLARED, find};
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::words::diagnostic::Sources;
 
 use crate::cli::{OutputFormat, ShowArgs};
 use crate::command::validate::tell_errors;

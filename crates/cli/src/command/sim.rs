@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, ScenarioFile, Simulator, TOKENS};
 use jiff::Timestamp;
 

@@ -10,8 +10,8 @@ use evenkeel_agent::source::dir::Loaded;
 use evenkeel_agent::source::tree::PassedOver;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::{Desired, Origins, without_secrets};
-use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use evenkeel_core::fleet::LoadedDocument;
+use evenkeel_core::words::diagnostic::{Diagnostic, Sources};
 use serde_json::json;
 
 use crate::cli::{OutputFormat, ValidateArgs};

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use evenkeel_core::fleet::{AcknowledgeStatement, Acknowledged};
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
     Act, AnyStatement, ApprovalDecision, ApprovalDemand, DenialStatement, ENVELOPE_BYTES_MAX,

@@ -16,8 +16,8 @@ use evenkeel_agent::journal::verify;
 use evenkeel_agent::journal::{AppendError, JournalState};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::desired::selection::GuestName;
+use evenkeel_core::model::id::OperationId;
 use evenkeel_core::sign::PendingId;
 
 use super::apply::{recover, start, stop};

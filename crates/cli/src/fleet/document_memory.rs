@@ -6,7 +6,7 @@
 
 use camino::Utf8PathBuf;
 use evenkeel_core::fleet::{DocumentBase, DocumentFiles, Generation, HubId};
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 use evenkeel_core::sign::{ManifestHash, PublicKey};
 use evenkeel_hub::people::wire::FileBody;
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,8 @@
 //! own pins. What contradicts itself is refused; what only nobody known vouches for is unverified, and shown as that.
 
 use evenkeel_core::fleet::{DesiredStatement, DocumentBase, Generation, HubId};
-use evenkeel_core::id::HostId;
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::id::HostId;
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::sign::{Fingerprint, PublicKey};
 use evenkeel_hub::people::wire::{DocumentBody, SealedBody};
 

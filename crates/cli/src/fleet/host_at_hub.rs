@@ -9,7 +9,7 @@ use camino::Utf8Path;
 use evenkeel_core::fleet::{
     DesiredStatement, DocumentBase, Generation, RefusedGeneration, SealedText, SignedBase,
 };
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 use evenkeel_core::sign::{Envelope, HostBinding, Namespace, PublicKey, Window, time};
 use evenkeel_hub::people::wire::{
     DocumentBody, HostDetailBody, PushAnswer, PushRequest, SealedBody,

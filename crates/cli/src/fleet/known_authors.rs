@@ -4,7 +4,7 @@
 //! not read it: whose documents a host takes stands in its trust file. It is never filled from a hub.
 
 use camino::Utf8Path;
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 use evenkeel_core::sign::PublicKey;
 
 use super::place::config_dir;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_agent::daemon::protocol::PendingView;
 use evenkeel_agent::engine::{OpReport, RaisedBy};
-use evenkeel_core::id::OperationId;
+use evenkeel_core::model::id::OperationId;
 use evenkeel_core::sign::{OpResult, PendingId, PendingItem};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -4,7 +4,7 @@ use evenkeel_agent::journal::history::OpSummary;
 use evenkeel_agent::journal::op_history::{OpHistory, OpStep};
 use evenkeel_agent::journal::verify::VerifiedJournal;
 use evenkeel_agent::journal::{Head, JournalError};
-use evenkeel_core::operation::Closer;
+use evenkeel_core::operate::operation::Closer;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};

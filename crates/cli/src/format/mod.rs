@@ -21,8 +21,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use evenkeel_agent::journal::moment;
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::shown_text;
+use evenkeel_core::operate::operation::UnixSeconds;
+use evenkeel_core::words::shown_text;
 use serde::Serialize;
 
 use crate::error::Failure;

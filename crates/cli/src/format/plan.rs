@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Origins;
-use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::plan::{
     Action, Change, GuestBusy, GuestPlan, KeyChange, Plan, PlanProblem, Step, UnusedVolume,
 };
+use evenkeel_core::words::diagnostic::Sources;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! `verify -o json`: one shape for a statement that holds, for an item of a host, and for what is refused.
 
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 

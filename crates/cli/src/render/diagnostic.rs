@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
-use evenkeel_core::diagnostic::{Diagnostic, SourceFile, Sources, Span};
-use evenkeel_core::shown_text;
+use evenkeel_core::words::diagnostic::{Diagnostic, SourceFile, Sources, Span};
+use evenkeel_core::words::shown_text;
 
 /// Draws the diagnostics in the given order, a blank line between them, a newline at the end. With colour:
 /// the stream it is printed to drops that where it does not belong.
@@ -195,7 +195,7 @@ fn shown(text: &str) -> Cow<'static, str> {
 #[cfg(test)]
 mod tests {
     use evenkeel_core::desired::syntax;
-    use evenkeel_core::diagnostic::{Code, FileId};
+    use evenkeel_core::words::diagnostic::{Code, FileId};
 
     use super::*;
 

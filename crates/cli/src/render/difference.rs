@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::shown_text::escaped;
+use evenkeel_core::words::shown_text::escaped;
 use evenkeel_hub::people::wire::{DifferenceBody, KeyDifferenceBody};
 
 use super::style::{ADD, CHANGE, FAINT, GUEST, REMOVE, styled};

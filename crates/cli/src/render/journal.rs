@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use anstyle::Style;
 use evenkeel_agent::journal::history::OpSummary;
-use evenkeel_core::operation::{OpState, Operation, Upid};
+use evenkeel_core::operate::operation::{OpState, Operation, Upid};
 
 use super::style::{ADD, ALARM, FAINT, GUEST, WAITS, styled};
 use super::{counted, tamed};
@@ -119,8 +119,8 @@ fn style_of(state: &OpState) -> Style {
 #[cfg(test)]
 mod tests {
     use evenkeel_core::action_registry::ActionKind;
-    use evenkeel_core::id::OperationId;
-    use evenkeel_core::operation::Closer;
+    use evenkeel_core::model::id::OperationId;
+    use evenkeel_core::operate::operation::Closer;
 
     use super::*;
     use crate::format::journal::SummaryFormat;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn diagnostic_safe(letter: char) -> bool {
-        !evenkeel_core::shown_text::steers(letter)
+        !evenkeel_core::words::shown_text::steers(letter)
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod style;
 
-use evenkeel_core::shown_text;
+use evenkeel_core::words::shown_text;
 
 /// How much of a pending item's name is shown and must be given to a hub: 64 bits, so that no other bytes with the same
 /// beginning can be made for it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::desired::{GuestOrigins, LayerName, Origin};
-use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::words::diagnostic::Sources;
 
 use crate::format::plan::PlaceFormat;
 

@@ -14,13 +14,13 @@ use std::fmt::Write as _;
 
 use anstyle::Style;
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::classify::ActionClass;
-use evenkeel_core::compensation::RemovalGround;
 use evenkeel_core::desired::{LineSubject, Origins, Run};
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::{GuestKind, VmId};
-use evenkeel_core::new_guest::NewGuest;
+use evenkeel_core::gate::classify::ActionClass;
+use evenkeel_core::gate::compensation::RemovalGround;
+use evenkeel_core::gate::new_guest::NewGuest;
+use evenkeel_core::model::id::{GuestKind, VmId};
 use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step, UnusedVolume};
+use evenkeel_core::words::diagnostic::Sources;
 
 use super::origin::told;
 use super::style::{ADD, ALARM, CHANGE, DISRUPTIVE, FAINT, GUEST, REMOVE, WAITS, styled};
@@ -384,8 +384,8 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use evenkeel_core::actual::{ConfigEntry, Coverage, Guest, GuestConfig, Power};
+    use evenkeel_core::model::release::Release;
     use evenkeel_core::plan::{PlanContext, plan};
-    use evenkeel_core::release::Release;
     use evenkeel_core::value::compare::Conventions;
 
     use super::*;
@@ -396,7 +396,7 @@ mod tests {
         lock: Option<&str>,
         stored: &[(&str, &str, Option<&str>)],
     ) -> Guest {
-        let id: evenkeel_core::id::GuestId = id.parse().unwrap();
+        let id: evenkeel_core::model::id::GuestId = id.parse().unwrap();
         let digest = ("digest", "da39a3ee", None);
         let entries = stored.iter().chain([&digest]).map(|(key, value, pending)| ConfigEntry {
             key: (*key).into(),

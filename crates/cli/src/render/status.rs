@@ -25,7 +25,7 @@ use evenkeel_agent::daemon::status::{
 };
 use evenkeel_agent::engine::RaisedBy;
 use evenkeel_agent::freeze::Frozen;
-use evenkeel_core::selection::Candidate;
+use evenkeel_core::desired::selection::Candidate;
 use jiff::Timestamp;
 
 use super::style::{ALARM, CHANGE, FAINT, GUEST, WAITS, styled};
@@ -390,7 +390,7 @@ pub(crate) fn moment(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use evenkeel_core::fleet::{AuthorWord, Generation, stale_word};
-    use evenkeel_core::operation::UnixSeconds;
+    use evenkeel_core::operate::operation::UnixSeconds;
 
     use super::*;
 

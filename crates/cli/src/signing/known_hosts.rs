@@ -6,8 +6,8 @@
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use evenkeel_core::id::HostId;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::id::HostId;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::pin::{self, PINS_BYTES_MAX, Pinned, Pins};
 use evenkeel_core::sign::{Envelope, HostBinding, Namespace, PublicKey};
 

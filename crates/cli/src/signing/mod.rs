@@ -9,8 +9,8 @@ pub(crate) mod offer;
 pub(crate) mod refusal;
 pub(crate) mod trust;
 
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Nonce, STATEMENT_LIFE_MAX_S, Window};
 
 use crate::error::{Exit, Failure};

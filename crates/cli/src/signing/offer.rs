@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::sign::{
     AnyStatement, DenialStatement, Envelope, Namespace, PendingId, PendingItem, PublicKey,
     Statement, render,

@@ -1,6 +1,6 @@
 //! A refusal of core as a person and a script meet it: the reason code, an exit code, the next step.
 
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
 
 use crate::error::{Exit, Failure};
 

@@ -3,14 +3,14 @@
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use evenkeel_core::diagnostic::{Diagnostic, FILE_BYTES_MAX, FileId, Sources};
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::{self, ClockReading, WallClock};
 use evenkeel_core::sign::{
     AnyStatement, ClockChange, ENVELOPE_BYTES_MAX, Envelope, Lineage, Occasion, Rotation,
     STATEMENT_LIFE_MAX_S, TrustedSigners, trust_file,
 };
+use evenkeel_core::words::diagnostic::{Diagnostic, FILE_BYTES_MAX, FileId, Sources};
 
 use super::file;
 use super::refusal::refused;

@@ -13,7 +13,7 @@ use evenkeel_agent::daemon::client::ask;
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::daemon::status::HostStatus;
 use evenkeel_agent::host_key::HostKey;
-use evenkeel_core::selection::Selection;
+use evenkeel_core::desired::selection::Selection;
 use serde_json::Value;
 use tempfile::TempDir;
 

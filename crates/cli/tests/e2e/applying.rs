@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Effect, Event, Fault};
 
 use crate::support::Node;

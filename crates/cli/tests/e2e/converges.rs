@@ -1,6 +1,6 @@
 //! What import wrote is what the node has, whatever Proxmox VE made of the values.
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Scenario, TOKENS};
 
 use crate::support::{Desk, Node, SimProcess};

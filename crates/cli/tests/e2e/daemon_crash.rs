@@ -1,6 +1,6 @@
 //! Killed in the middle, restarted: what was begun is adopted, never repeated. The simulator's log is the witness.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Effect, Event, Fault, SimPower, Simulator};
 
 use crate::agent::{Agent, status, status_when, wait_for, writes};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use evenkeel_agent::journal::{Details, Journal, JournalLimits, RealDisk, Record, Stamp, verify};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpPhase, OpRecord, StartedIntent, UnixSeconds};
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::operate::operation::{OpEvent, OpPhase, OpRecord, StartedIntent, UnixSeconds};
 use serde_json::{Map, Value};
 
 use crate::support::{Desk, Run};

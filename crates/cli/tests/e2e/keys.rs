@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use evenkeel_agent::host_key::HostKey;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Expected, HostBinding, Loss, Nonce, PendingItem, TrustVersion};
 
 use crate::core_keys::{DIGEST, IDENTITY, destroy_params};

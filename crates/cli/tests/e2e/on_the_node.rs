@@ -1,6 +1,6 @@
 //! `evenkeel run` on the node itself, where the cluster file system tells which configurations were written.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::Event;
 
 use crate::agent::{Agent, configure, usual, wait_for, writes};

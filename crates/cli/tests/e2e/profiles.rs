@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use evenkeel_core::desired::load;
-use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::words::diagnostic::Sources;
 use evenkeel_sim::Event;
 
 use crate::support::{Desk, Node};

@@ -7,9 +7,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::model::release::Release;
 use evenkeel_core::registry::{Declarable, Key, table};
-use evenkeel_core::release::Release;
 use evenkeel_sim::{Event, Scenario, Simulator};
 
 use crate::agent::{Agent, configure, status, status_when, usual};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Effect, Event, Scenario, TOKENS};
 use serde_json::Value;
 

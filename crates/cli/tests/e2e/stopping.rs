@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::{Child, Output, Stdio};
 
-use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
+use evenkeel_core::operate::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_sim::{Effect, Fault};
 
 use crate::agent::{Agent, configure, usual, wait_for, writes};

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Event, Fault, Http, HttpOptions, RequestRecord, Scenario, Simulator, TOKENS};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use evenkeel_core::fleet::{GuestReport, HostReport};
-use evenkeel_core::shown_text::steers;
+use evenkeel_core::words::shown_text::steers;
 use serde_json::Value;
 
 use super::desk::{Behind, Desk, HubProcess};

@@ -14,7 +14,7 @@ use evenkeel_core::fleet::{
     AcknowledgeStatement, EnrolStatement, GuestReport, HeadStatement, HostReport, JournalHead,
     ReportStatement, SealedText, ToldOperation,
 };
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::wire::put_string;
 use evenkeel_core::sign::{
     Envelope, HostBinding, Namespace, PayloadHash, PublicKey, TrustVersion, Window, armour,

@@ -1,7 +1,7 @@
 //! What a stolen hub can have signed: nothing but an item that a pinned host raised and a person named.
 
 use evenkeel_core::fleet::{AcknowledgeStatement, JournalHead};
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{
     ClockChange, Nonce, PayloadHash, PendingItem, Role, Rotation, RotationAuthority, Signer,
     SkPolicy, TrustHash, TrustVersion, Validity, Window,

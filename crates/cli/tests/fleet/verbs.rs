@@ -8,7 +8,7 @@ use evenkeel_core::fleet::{
     DocumentFiles, EnvelopeVerdict, Generation, GenerationState, HostReport, PendingReport,
     SealedText, VerdictStatement, WireFile,
 };
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Envelope, HostBinding, Nonce, PendingItem};
 use evenkeel_hub::store::{DocumentRow, NewDraft, QueuedEnvelope};
 use serde_json::json;

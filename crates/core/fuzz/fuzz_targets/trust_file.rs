@@ -1,7 +1,7 @@
 //! Trust files: whatever the text, refused whole or a store with keys of both needed roles; edits keep it so.
 #![no_main]
 
-use evenkeel_core::diagnostic::{FileId, SourceFile};
+use evenkeel_core::words::diagnostic::{FileId, SourceFile};
 use evenkeel_core::sign::{Role, enrol, pin, trust_file};
 use libfuzzer_sys::fuzz_target;
 

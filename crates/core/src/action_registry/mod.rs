@@ -18,9 +18,9 @@ pub use param::{ParamForm, ParamRow, WorstEffect};
 pub use rows::ActionKind;
 
 use crate::actual::Power;
-use crate::classify::ActionClass;
-use crate::id::GuestKind;
-use crate::operation::OpPhase;
+use crate::gate::classify::ActionClass;
+use crate::model::id::GuestKind;
+use crate::operate::operation::OpPhase;
 
 /// All facts about one kind of action.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{ActionCost, ActionKind, ActionRow, Execution, LaneUse, LossRule, Proof, WorstEffect};
 use crate::actual::Power;
-use crate::id::GuestKind;
-use crate::operation::OpPhase;
+use crate::model::id::GuestKind;
+use crate::operate::operation::OpPhase;
 
 const INFALLIBLE: &str = "a string takes whatever is written";
 

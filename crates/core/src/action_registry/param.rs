@@ -2,8 +2,8 @@
 //!
 //! Names that end in a path are held to PVE's grammar, so that no `..` or `?` is ever signed or sent.
 
-use crate::final_backup::is_exclusion;
-use crate::id::{GuestKind, NodeName, VmId};
+use crate::gate::final_backup::is_exclusion;
+use crate::model::id::{GuestKind, NodeName, VmId};
 
 /// One parameter of an action.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use super::{
     OriginEffect, ParamForm, Proof, RefusalMeaning, Replacement, TaskSubject, TaskTypes,
 };
 use crate::actual::Power;
-use crate::classify::ActionClass;
-use crate::id::GuestKind;
-use crate::operation::OpPhase;
+use crate::gate::classify::ActionClass;
+use crate::model::id::GuestKind;
+use crate::operate::operation::OpPhase;
 
 /// Makes the enum, its list and its rows out of one table.
 macro_rules! actions {

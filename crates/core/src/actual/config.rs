@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::GuestKind;
-use crate::quantity::Bytes;
+use crate::model::id::GuestKind;
+use crate::model::quantity::Bytes;
 use crate::registry::{self, Hazard, HotplugFeature, KeyRef};
 use crate::value::{Property, Value, VolumeRef, read};
 

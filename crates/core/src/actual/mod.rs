@@ -4,8 +4,14 @@
 //! a configuration that was refused, a list that may be filtered and a power state PVE did not tell
 //! are all said, because absence of evidence is not evidence of absence.
 
+pub mod active_tasks;
 mod config;
+pub mod identity;
+pub mod identity_proof;
+pub mod remembered;
 mod snapshot_volumes;
+pub mod storage_hearing;
+pub mod surroundings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,9 +22,9 @@ pub use config::{
 };
 pub use snapshot_volumes::SnapshotVolumes;
 
-use crate::id::{GuestId, GuestKind, NodeName, VmId};
-use crate::operation::UnixSeconds;
-use crate::release::Release;
+use crate::model::id::{GuestId, GuestKind, NodeName, VmId};
+use crate::model::release::Release;
+use crate::operate::operation::UnixSeconds;
 use crate::value::compare::Conventions;
 
 /// One node at one moment.

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use super::show::{GuestBlock, LineSubject, shown_value};
 use super::{DeclaredGuest, Desired, FirstUse, GuestOrigins, Origins, Spec, WantedState};
-use crate::diagnostic::Sources;
-use crate::id::GuestId;
+use crate::desired::selection::Candidate;
+use crate::model::id::GuestId;
 use crate::registry::KeyRef;
-use crate::selection::Candidate;
 use crate::value::Value;
+use crate::words::diagnostic::Sources;
 
 /// A checked set of desired files, with where each value stands in them.
 #[derive(Debug, Clone, Copy)]
@@ -253,7 +253,7 @@ mod tests {
 
     use super::*;
     use crate::desired::load_with_origins;
-    use crate::secret::MASK;
+    use crate::model::secret::MASK;
 
     fn told(before: &str, after: &str) -> Vec<String> {
         let read = |text: &str| {

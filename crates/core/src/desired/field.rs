@@ -5,9 +5,9 @@
 //! value means the same however it is written.
 
 use super::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, Diagnostic, Sources, Span};
 use crate::registry::{FormatPart, KeyRef, Shape, ValueFormat};
 use crate::value::{Misfit, Property, Value, VolumeRef, read};
+use crate::words::diagnostic::{Code, Diagnostic, Sources, Span};
 
 /// Reads a declared value, or says everything that is wrong with it.
 pub(super) fn value(sources: &Sources, key: KeyRef, node: &Node) -> Result<Value, Vec<Diagnostic>> {

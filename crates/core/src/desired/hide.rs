@@ -7,10 +7,10 @@
 
 use super::syntax;
 use super::tree::{Node, Tree};
-use crate::diagnostic::{SourceFile, Sources, Span, did_you_mean};
-use crate::id::GuestKind;
+use crate::model::id::GuestKind;
+use crate::model::secret::is_secret_name;
 use crate::registry::table;
-use crate::secret::is_secret_name;
+use crate::words::diagnostic::{SourceFile, Sources, Span, did_you_mean};
 
 /// The same files without the secrets in them.
 pub fn without_secrets(sources: &Sources) -> Sources {

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use super::show::LineSubject;
 use super::{DeclaredField, FirstUse, GuestSource, IgnoreList, ReconcileMode, Run, Spec, StopMode};
-use crate::diagnostic::{Sources, Span};
-use crate::id::{GuestKind, VmId};
+use crate::model::id::{GuestKind, VmId};
 use crate::registry::KeyRef;
 use crate::value::Value;
+use crate::words::diagnostic::{Sources, Span};
 
 /// How many profiles may be declared: one for every ten guests, which is more than anybody keeps apart.
 pub const PROFILES_MAX: usize = 1_000;
@@ -179,8 +179,8 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
-    use crate::diagnostic::FileId;
     use crate::registry;
+    use crate::words::diagnostic::FileId;
 
     fn placed<T: fmt::Debug + Clone + 'static>(
         value: impl Strategy<Value = T> + 'static,

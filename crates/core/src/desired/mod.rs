@@ -8,13 +8,16 @@
 //! A value of these types holds nothing that could not be planned: an absent guest has no fields, a
 //! field's value fits its key, the order of fields is the registry's.
 
+pub mod bin;
 mod check;
 mod difference;
 mod field;
 mod hide;
 mod ignore;
+pub mod import;
 mod layers;
 mod schema;
+pub mod selection;
 mod show;
 mod source;
 pub mod syntax;
@@ -37,11 +40,11 @@ pub use source::{
 
 use serde::Deserialize;
 
-use crate::diagnostic::{Diagnostic, Sources};
-use crate::id::{GuestId, VmId};
-use crate::operation::StorageName;
+use crate::model::id::{GuestId, VmId};
+use crate::operate::operation::StorageName;
 use crate::registry::KeyRef;
 use crate::value::Value;
+use crate::words::diagnostic::{Diagnostic, Sources};
 
 /// How many guests may be declared: ten times the largest cluster PVE is known to run, and few enough
 /// that a pass stays a matter of seconds.

@@ -8,8 +8,8 @@ use super::{
     CloneSource, DeclaredField, DeclaredGuest, FirstUse, GuestSource, ReconcileMode, Run, Spec,
     StopMode, WantedState,
 };
+use crate::model::secret;
 use crate::registry::KeyRef;
-use crate::secret;
 use crate::value::spell::{PartChoice, list, quoted, spelled};
 use crate::value::{Property, Value};
 
@@ -201,7 +201,7 @@ fn source_table(source: &GuestSource) -> String {
 mod tests {
     use super::*;
     use crate::desired::load;
-    use crate::diagnostic::Sources;
+    use crate::words::diagnostic::Sources;
 
     fn block(text: &str) -> GuestBlock {
         let mut sources = Sources::default();

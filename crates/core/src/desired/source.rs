@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use crate::id::VmId;
-use crate::operation::{StorageName, VolumeId};
-use crate::pve_call::SnapshotName;
+use crate::model::id::VmId;
+use crate::operate::operation::{StorageName, VolumeId};
+use crate::operate::pve_call::SnapshotName;
 use crate::registry::KeyRef;
 use crate::value::VolumeRef;
 

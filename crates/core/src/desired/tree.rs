@@ -4,7 +4,7 @@
 //! or keys, and two files that say the same in TOML, YAML and JSON give trees that differ only in
 //! their spans.
 
-use crate::diagnostic::{FILE_BYTES_MAX, Span};
+use crate::words::diagnostic::{FILE_BYTES_MAX, Span};
 
 /// How deep tables and lists may nest. A desired file needs five levels; the rest is room for a
 /// person's own order, and a recursive walk over any tree stays shallow.

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::anchor::JournalHead;
 use super::host_statement::{parse, read_back};
 use super::name::HubId;
-use crate::operation::UnixSeconds;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::UnixSeconds;
 use crate::sign::json::JsonFields;
 use crate::sign::statement::{WrittenHost, read_host, read_reason, read_window, to_json};
 use crate::sign::{

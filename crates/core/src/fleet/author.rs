@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::host_statement::{ToldHub, parse, read_back, read_parties};
 use super::name::{Generation, HubId};
-use crate::operation::UnixSeconds;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::UnixSeconds;
 use crate::sign::json::{Json, JsonFields, Malformed};
 use crate::sign::statement::{read_window, to_json};
 use crate::sign::{

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 
 use super::inline_secret;
 use crate::desired::{self, DeclaredBy, Desired, Origins};
-use crate::diagnostic::{Diagnostic, FILE_BYTES_MAX, MistakeList, Sources};
 use crate::sign::json::{self, Json, JsonFields, Malformed};
 use crate::sign::{ManifestHash, PayloadHash};
+use crate::words::diagnostic::{Diagnostic, FILE_BYTES_MAX, MistakeList, Sources};
 
 /// How many files one document may have.
 pub const DOCUMENT_FILES_MAX: usize = 1_000;
@@ -70,7 +70,7 @@ impl DocumentFiles {
         let mut bytes = 0_usize;
         for (name, text) in files {
             if !is_file_name(&name) {
-                return Err(DocumentError::Name(crate::name::shown(&name)));
+                return Err(DocumentError::Name(crate::model::name::shown(&name)));
             }
             bytes = bytes.saturating_add(text.len());
             if bytes > DOCUMENT_BYTES_MAX || text.len() > FILE_BYTES_MAX {

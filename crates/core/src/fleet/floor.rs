@@ -9,11 +9,11 @@ use super::author::{DesiredStatement, DocumentBase, SignedBase};
 use super::document::{DocumentFiles, LoadedDocument, Manifest};
 use super::name::{Generation, HubId};
 use crate::desired::DeclaredBy;
-use crate::diagnostic::Diagnostic;
-use crate::id::HostId;
-use crate::operation::UnixSeconds;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::id::HostId;
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::UnixSeconds;
 use crate::sign::{Envelope, HostBinding, ManifestHash, Role, SignerName, TrustedSigners};
+use crate::words::diagnostic::Diagnostic;
 
 /// How far one document may be ahead of the one before: more than anybody pushes, and far from where numbers end, so that
 /// a hostile hub cannot use them up.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::name::Generation;
-use crate::operation::UnixSeconds;
+use crate::operate::operation::UnixSeconds;
 
 /// The last document that an author signed and this host took.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

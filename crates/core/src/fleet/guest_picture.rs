@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use super::report::{GuestDifference, GuestReport, ReportedOrigin};
 use crate::actual::{Guest, GuestConfig};
+use crate::desired::selection::Candidate;
 use crate::desired::{
     DeclaredGuest, GuestBlock, GuestOrigins, LineSubject, Origin, Spec, WantedState,
 };
-use crate::diagnostic::Sources;
+use crate::model::secret;
 use crate::plan::{GuestPlan, KeyChange};
-use crate::secret;
-use crate::selection::Candidate;
+use crate::words::diagnostic::Sources;
 
 /// The word of a declaration that is shown nowhere.
 const FIRST: &str = "first";
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::actual::{ConfigEntry, Power};
     use crate::desired::load_with_origins;
-    use crate::id::GuestKind;
+    use crate::model::id::GuestKind;
 
     fn actual(entries: &[(&str, &str)]) -> Guest {
         let entry = |(key, value): &(&str, &str)| ConfigEntry {

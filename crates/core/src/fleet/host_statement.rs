@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::anchor::JournalHead;
 use super::name::{HubId, InstanceId};
 use super::sealed::payload_by_one_key;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
 use crate::sign::json::{self, JsonFields, Malformed};
 use crate::sign::statement::{WrittenHost, payload, read_host, to_json};
 use crate::sign::{Envelope, HostBinding, Namespace, PayloadHash, PublicKey, STATEMENT_BYTES_MAX};

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 
 use crate::desired::syntax;
 use crate::desired::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, Diagnostic, Sources};
-use crate::secret::{is_secret_name, masked_param};
+use crate::model::secret::{is_secret_name, masked_param};
+use crate::words::diagnostic::{Code, Diagnostic, Sources};
 
 /// The blocks in which configuration keys stand.
 const BLOCKS: [&str; 3] = ["guest", "profile", "defaults"];

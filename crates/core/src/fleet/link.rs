@@ -14,8 +14,8 @@ use super::document::{DocumentFiles, MANIFEST_BYTES_MAX, Manifest};
 use super::floor::OfferedDocument;
 use super::name::{EnvelopeId, Generation, HubId};
 use super::sealed::SealedText;
-use crate::id::HostId;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::id::HostId;
+use crate::model::reason::{ReasonCode, Refusal};
 
 /// A host asks to be taken in.
 #[derive(Clone, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::host_statement::{parse, read_back};
 use super::name::HubId;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
 use crate::sign::json::{JsonFields, Malformed};
 use crate::sign::statement::to_json;
 use crate::sign::{Envelope, Namespace, Nonce, PublicKey};

@@ -4,10 +4,10 @@
 //! sizes and notes, lets nobody into a guest and sends no traffic elsewhere. The list is of what is allowed: a key that is
 //! new, or that nobody thought of, is held. Classes and root's own limits hold as ever.
 
-use crate::compensation::RemovalGround;
 use crate::desired::DeclaredBy;
+use crate::gate::compensation::RemovalGround;
+use crate::model::reason::{ReasonCode, Refusal};
 use crate::plan::{Change, Step};
-use crate::reason::{ReasonCode, Refusal};
 
 /// Why a change may not be made as somebody declared it; none if it may.
 pub fn opened_by(by: DeclaredBy, change: &Change) -> Option<Refusal> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
 use crate::sign::{Envelope, Namespace, PublicKey};
 
 /// Signed bytes in base64 and the signatures over them, as text.

@@ -9,8 +9,8 @@ use super::host_statement::{ToldHub, names_its_key, parse, read_back, read_parti
 use super::name::{EnvelopeId, HubId};
 use super::report::EnvelopeVerdict;
 use super::sealed::{SealedText, payload_by_one_key};
-use crate::id::HostId;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::id::HostId;
+use crate::model::reason::{ReasonCode, Refusal};
 use crate::sign::json::JsonFields;
 use crate::sign::statement::to_json;
 use crate::sign::{HostBinding, Namespace, PayloadHash, PublicKey};

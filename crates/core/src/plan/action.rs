@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::action_registry::ActionKind;
-use crate::back_off::FailedBefore;
-use crate::classify::ActionClass;
-use crate::compensation::{Removal, RemovalGround};
 use crate::desired::GuestSource;
-use crate::destroy::Destroy;
-use crate::effect::When;
-use crate::id::{GuestId, GuestKind};
-use crate::new_guest::NewGuest;
-use crate::quantity::Bytes;
-use crate::reason::{ReasonCode, Refusal};
+use crate::gate::classify::ActionClass;
+use crate::gate::compensation::{Removal, RemovalGround};
+use crate::gate::destroy::Destroy;
+use crate::gate::new_guest::NewGuest;
+use crate::model::id::{GuestId, GuestKind};
+use crate::model::quantity::Bytes;
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::model::secret;
+use crate::operate::back_off::FailedBefore;
+use crate::registry::effect::When;
 use crate::registry::{Compared, FormatPart, KeyRef, Shape, ValueFormat};
-use crate::secret;
 use crate::value::print::cut;
 use crate::value::{Property, Value, VolumeRef, print};
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::{Plan, PlanContext, plan_compared, volumes};
 use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot};
 use crate::desired::{DeclaredField, Desired, IgnoreList, Spec, WantedState};
-use crate::id::{GuestId, VmId};
+use crate::model::id::{GuestId, VmId};
 use crate::value::Value;
 use crate::value::compare::{Conventions, Difference, difference};
 

@@ -42,17 +42,17 @@ pub use template::TemplateHold;
 pub use volumes::{MovedVolumes, UnusedVolume, VolumeHold, VolumeMemory};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
-use crate::back_off::FailureMemory;
-use crate::bin::{self, BinMemory};
-use crate::classify::ActionClass;
-use crate::compensation::RemovalVerdict;
-use crate::create_policy::CreateContext;
+use crate::desired::bin::{self, BinMemory};
 use crate::desired::{self, DeclaredBy, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
-use crate::destroy::Destroy;
-use crate::id::{GuestId, OperationId, VmId};
-use crate::new_guest::{NewGuest, SourceContent};
-use crate::operation::{MakingMemory, UnixSeconds};
-use crate::reason::{ReasonCode, Refusal};
+use crate::gate::classify::ActionClass;
+use crate::gate::compensation::RemovalVerdict;
+use crate::gate::create_policy::CreateContext;
+use crate::gate::destroy::Destroy;
+use crate::gate::new_guest::{NewGuest, SourceContent};
+use crate::model::id::{GuestId, OperationId, VmId};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::back_off::FailureMemory;
+use crate::operate::operation::{MakingMemory, UnixSeconds};
 
 /// How long a guest may take to shut down before the task gives up; the guest is not forced.
 pub const SHUTDOWN_TIMEOUT_S: u32 = 180;

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::PlanProblem;
 use crate::actual::{Guest, Snapshot};
 use crate::desired::{DeclaredField, GuestSource, Spec};
-use crate::id::GuestId;
-use crate::operation::MakingMemory;
+use crate::model::id::GuestId;
+use crate::operate::operation::MakingMemory;
 use crate::registry;
 use crate::value::Value;
 

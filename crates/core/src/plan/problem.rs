@@ -6,10 +6,10 @@
 use std::fmt;
 
 use crate::actual::Unreadable;
-use crate::id::{GuestId, GuestKind, NodeName};
-use crate::quantity::Bytes;
+use crate::model::id::{GuestId, GuestKind, NodeName};
+use crate::model::quantity::Bytes;
+use crate::model::release::Release;
 use crate::registry::KeyRef;
-use crate::release::Release;
 
 /// Something declared that evenkeel will not or cannot bring about.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha512_256};
 
 use super::{Action, GuestBusy, Held, Plan};
 use crate::action_registry::ActionKind;
-use crate::id::{GuestId, NodeName, VmId};
-use crate::reason::ReasonCode;
-use crate::secret;
-use crate::selection::PassScope;
+use crate::desired::selection::PassScope;
+use crate::model::id::{GuestId, NodeName, VmId};
+use crate::model::reason::ReasonCode;
+use crate::model::secret;
 
 /// A plan in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -252,7 +252,7 @@ impl fmt::Display for Stale {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::ActionClass;
+    use crate::gate::classify::ActionClass;
     use crate::plan::{GuestPlan, Step};
 
     fn planned(held: Option<Held>, busy: Option<GuestBusy>) -> Plan {

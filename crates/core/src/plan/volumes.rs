@@ -9,10 +9,10 @@ use std::fmt;
 
 use super::problem::PlanProblem;
 use crate::actual::{ConfigField, Guest, GuestConfig, Power, Snapshot};
-use crate::classify::BackupMemory;
 use crate::desired::DeclaredField;
-use crate::id::{GuestId, GuestKind};
-use crate::reason::ReasonCode;
+use crate::gate::classify::BackupMemory;
+use crate::model::id::{GuestId, GuestKind};
+use crate::model::reason::ReasonCode;
 use crate::registry::{Hazard, KeyRef};
 use crate::value::{Property, Value, VolumeRef};
 

@@ -5,10 +5,10 @@
 //! in its actual spelling, the volume, the size, and parts only the server fills in.
 
 use crate::actual::{GuestConfig, ValueReading};
-use crate::id::GuestKind;
-use crate::quantity::Bytes;
+use crate::model::id::GuestKind;
+use crate::model::quantity::Bytes;
+use crate::model::release::Release;
 use crate::registry::{Compared, FormatPart, Hazard, KeyRef, Shape, ValueFormat};
-use crate::release::Release;
 use crate::value::{Property, Value, VolumeRef, is_root_device, print};
 
 /// Why a value cannot be written into its slot.

@@ -2,7 +2,7 @@
 
 use super::format::{Absent, Rule, Trailing, ValueFormat};
 use super::{Applies, Declarable, Hazard, Key, Privilege, both, kept, key, parts};
-use crate::release::Release;
+use crate::model::release::Release;
 
 const ARCHITECTURES: &[&str] = &["amd64", "i386", "arm64", "armhf", "riscv32", "riscv64"];
 const LOCKS: &[&str] = &[

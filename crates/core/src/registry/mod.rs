@@ -16,6 +16,7 @@
 pub(crate) mod alias;
 mod both;
 mod drive;
+pub mod effect;
 mod explain;
 pub mod format;
 mod lxc;
@@ -32,8 +33,8 @@ pub(crate) use explain::example;
 pub use explain::{Explanation, UnknownKey, every_key, explain};
 pub use reference::reference;
 
-use crate::id::GuestKind;
-use crate::release::Release;
+use crate::model::id::GuestKind;
+use crate::model::release::Release;
 
 /// One configuration key, or a family of numbered ones.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use super::Releases;
 use super::format::{Absent, FormatPart, Rule, Shape, ValueFormat, flag, part};
-use crate::release::Release;
+use crate::model::release::Release;
 
 const MAX: i64 = super::format::UNBOUNDED;
 

@@ -5,7 +5,7 @@ use super::{
     Applies, Declarable, Hazard, HotplugFeature, Key, Privilege, Shape, both, drive, kept, key,
     parts,
 };
-use crate::release::Release;
+use crate::model::release::Release;
 
 const KEYBOARDS: &[&str] = &[
     "de", "de-ch", "da", "en-gb", "en-us", "es", "fi", "fr", "fr-be", "fr-ca", "fr-ch", "hu", "is",

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Absent, Applies, Declarable, FormatPart, Hazard, Key, ValueFormat, table};
-use crate::id::GuestKind;
+use crate::model::id::GuestKind;
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
@@ -61,8 +61,12 @@ fn row(page: &mut String, key: &Key) {
     .expect(INFALLIBLE);
 }
 
-fn since(release: crate::release::Release) -> String {
-    if release == crate::release::Release::V7_4 { String::new() } else { release.to_string() }
+fn since(release: crate::model::release::Release) -> String {
+    if release == crate::model::release::Release::V7_4 {
+        String::new()
+    } else {
+        release.to_string()
+    }
 }
 
 /// The parts of a property string, as a list below the table.

@@ -13,7 +13,7 @@ use super::statement::{
     HostBinding, STATEMENT_BYTES_MAX, STATEMENT_FORMAT, Statement, Window, payload,
 };
 use crate::fleet::{ACKNOWLEDGE_FORMAT, AcknowledgeStatement};
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
 
 /// What an operator signs.
 #[derive(Debug, Clone, PartialEq, Eq)]

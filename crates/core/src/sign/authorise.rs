@@ -22,9 +22,9 @@ use super::statement::{
 };
 use super::trust::{Role, SignerName, TrustedSigners};
 use crate::action_registry::ActionKind;
-use crate::id::{GuestId, OperationId};
-use crate::operation::{IdentityHash, UnixSeconds};
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::id::{GuestId, OperationId};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::{IdentityHash, UnixSeconds};
 
 /// An act about to be done, as exactly as it would be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //! that is wrong all the same is set by a signed recovery (see `rotation`), which also voids every
 //! statement that is outstanding: nonces forgotten under the wrong mark cannot come back.
 
-use crate::operation::UnixSeconds;
+use crate::operate::operation::UnixSeconds;
 
 /// How far the mark follows a clock nobody vouches for: a host that sleeps over night is fine, a battery
 /// that died is not.

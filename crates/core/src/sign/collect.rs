@@ -14,8 +14,8 @@ use super::clock::ClockReading;
 use super::envelope::Envelope;
 use super::nonce::{OpResult, SpentNonces};
 use super::trust::TrustedSigners;
-use crate::id::OperationId;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::id::OperationId;
+use crate::model::reason::{ReasonCode, Refusal};
 
 /// What becomes of signatures that came for an act.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::statement::{
     read_window, to_json,
 };
 use super::trust::{Role, TrustVersion, TrustedSigners};
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
 
 /// The format the first field names.
 pub const DENIAL_FORMAT: &str = "evenkeel/deny/v1";

@@ -8,8 +8,8 @@ use super::key::PublicKey;
 use super::sshsig::Namespace;
 use super::time;
 use super::trust::{Role, Signer, SkPolicy, Validity};
-use crate::operation::UnixSeconds;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::UnixSeconds;
 
 /// A signer from a name and the line of a `.pub` file.
 pub fn from_public_key(name: &str, role: Role, line: &str) -> Result<Signer, Refusal> {

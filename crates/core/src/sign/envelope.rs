@@ -13,8 +13,8 @@ use super::json::{self, Json, Malformed};
 use super::sshsig::{Namespace, SshSig, Touch};
 use super::statement::{STATEMENT_BYTES_MAX, to_json};
 use super::trust::{Signer, SkPolicy, TrustedSigners};
-use crate::operation::UnixSeconds;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::UnixSeconds;
 
 /// The largest envelope read: the largest statement in base64, and eight signatures.
 pub const ENVELOPE_BYTES_MAX: usize = 128 * 1024;

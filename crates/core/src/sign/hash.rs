@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::operation::IdentityHash;
+use crate::operate::operation::IdentityHash;
 
 /// A text that is no hash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

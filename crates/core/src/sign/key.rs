@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
 
 use super::wire::{self, WireError, WireReader};
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
 
 /// The key types of the profile. No RSA, no DSA, no other curve, no certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

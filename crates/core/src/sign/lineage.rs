@@ -18,8 +18,8 @@ use super::envelope::{Envelope, verify_one};
 use super::rotation::{Grounds, Occasion, Rotated, Rotation, RotationAuthority, judge};
 use super::statement::HostBinding;
 use super::trust::{Lookup, TrustedSigners};
-use crate::operation::UnixSeconds;
-use crate::reason::Refusal;
+use crate::model::reason::Refusal;
+use crate::operate::operation::UnixSeconds;
 
 /// How many planned rotations may follow the trust file or a recovery. One a month for twenty years; a stolen
 /// key that rotates for ever must not fill the journal, and a recovery must be able to get past it.

@@ -10,8 +10,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::hash::PayloadHash;
-use crate::id::OperationId;
-use crate::operation::{IdempotencyKey, OpState, UnixSeconds};
+use crate::model::id::OperationId;
+use crate::operate::operation::{IdempotencyKey, OpState, UnixSeconds};
 
 /// 128 random bits, printed as 32 lower-case hexadecimal digits; never all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

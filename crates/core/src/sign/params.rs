@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::json::Malformed;
 use crate::action_registry::ActionKind;
 use crate::action_registry::is_word;
-use crate::id::GuestKind;
+use crate::model::id::GuestKind;
 
 /// How many parameters an op may have: a guest has at most about a hundred and fifty keys.
 const PARAMS_MAX: usize = 256;

@@ -21,10 +21,10 @@ use super::statement::{
 };
 use super::trust::TrustVersion;
 use crate::action_registry::ActionKind;
-use crate::approval::saves_first;
-use crate::id::GuestId;
-use crate::operation::UnixSeconds;
-use crate::reason::{ReasonCode, Refusal};
+use crate::gate::approval::saves_first;
+use crate::model::id::GuestId;
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::UnixSeconds;
 
 const PENDING_FORMAT: &str = "evenkeel/pending/v1";
 

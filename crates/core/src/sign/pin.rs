@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::key::PublicKey;
-use crate::id::HostId;
+use crate::model::id::HostId;
 
 /// The largest pin file read: thousands of hosts.
 pub const PINS_BYTES_MAX: usize = 1024 * 1024;

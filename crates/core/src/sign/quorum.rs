@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::envelope::{Approver, SIGNATURES_MAX};
 use super::trust::SignerName;
 use crate::action_registry::ActionKind;
-use crate::id::{GuestId, GuestKind};
-use crate::reason::{ReasonCode, Refusal};
-use crate::vmid_ranges::VmidRanges;
+use crate::model::id::{GuestId, GuestKind};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::model::vmid_ranges::VmidRanges;
 
 /// The most rules one host may have: more than anybody keeps apart.
 pub const APPROVAL_RULES_MAX: usize = 64;

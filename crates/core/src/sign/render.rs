@@ -16,9 +16,9 @@ use super::statement::{Expected, HostBinding, Statement, Window};
 use super::time;
 use super::trust::Validity;
 use crate::fleet::{AcknowledgeStatement, JournalHead};
-use crate::quantity::Bytes;
-use crate::reason::Refusal;
-use crate::shown_text;
+use crate::model::quantity::Bytes;
+use crate::model::reason::Refusal;
+use crate::words::shown_text;
 
 /// A statement in words.
 pub fn statement(bytes: &[u8]) -> Result<String, Refusal> {

@@ -29,8 +29,8 @@ use super::statement::{
 };
 use super::time;
 use super::trust::{Lookup, Role, Signer, SignerRecord, TrustVersion, TrustedSigners, Validity};
-use crate::operation::UnixSeconds;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::UnixSeconds;
 
 /// By whose word the signers change. Of two that wait, the first in this order is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256, Sha512};
 use super::armour;
 use super::key::{CurvePoint, KeyType, PublicKey, put_key};
 use super::wire::{WireError, WireReader, put_string};
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
 
 /// What a signature is for. One per kind of statement, so that none can be read as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,9 +17,9 @@ use super::nonce::Nonce;
 use super::params;
 use super::trust::TrustVersion;
 use crate::action_registry::ActionKind;
-use crate::id::{GuestId, HostId};
-use crate::operation::{IdentityHash, UnixSeconds};
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::id::{GuestId, HostId};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::{IdentityHash, UnixSeconds};
 
 /// The format the first field names.
 pub const STATEMENT_FORMAT: &str = "evenkeel/statement/v1";

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::statement::LAST_SECOND;
-use crate::operation::UnixSeconds;
+use crate::operate::operation::UnixSeconds;
 
 /// `2026-11-15T20:00:00Z`.
 pub fn print(at: UnixSeconds) -> String {

@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use super::hash::TrustHash;
 use super::key::{Fingerprint, PublicKey};
 use super::wire::put_string;
-use crate::operation::UnixSeconds;
-use crate::reason::{ReasonCode, Refusal};
+use crate::model::reason::{ReasonCode, Refusal};
+use crate::operate::operation::UnixSeconds;
 
 /// How many signers one host may have; more people than that share a role by other means.
 pub const SIGNERS_MAX: usize = 64;

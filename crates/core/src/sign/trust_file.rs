@@ -24,8 +24,8 @@ use super::time;
 use super::trust::{Role, Signer, SignerName, SkPolicy, TrustVersion, TrustedSigners, Validity};
 use crate::desired::syntax;
 use crate::desired::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::{self, Code, Diagnostic, FileId, SourceFile, Span, did_you_mean};
-use crate::operation::UnixSeconds;
+use crate::operate::operation::UnixSeconds;
+use crate::words::diagnostic::{self, Code, Diagnostic, FileId, SourceFile, Span, did_you_mean};
 
 const FORMAT: &str = "evenkeel/trust/v1";
 const TOP_KEYS: [&str; 3] = ["format", "version", "signer"];

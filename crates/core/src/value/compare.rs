@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use super::{Property, Value, VolumeRef};
-use crate::id::VmId;
-use crate::quantity::{Bytes, Decimal};
+use crate::model::id::VmId;
+use crate::model::quantity::{Bytes, Decimal};
 use crate::registry::{Absent, Compared, Key, Shape, ValueFormat};
 
 /// What a node does to values, as far as comparing must know it.

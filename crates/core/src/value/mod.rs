@@ -26,7 +26,7 @@ pub use rule::{Misfit, is_root_device, percent_decode, percent_encode};
 
 pub use volume::VolumeRef;
 
-use crate::quantity::{Bytes, Decimal};
+use crate::model::quantity::{Bytes, Decimal};
 
 /// A value in normal form.
 #[derive(Debug, Clone, PartialEq, Eq)]

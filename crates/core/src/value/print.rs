@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::{Property, Value, VolumeRef, percent_encode};
-use crate::quantity::Bytes;
+use crate::model::quantity::Bytes;
 use crate::registry::{Shape, ValueFormat};
 
 /// The text of a value as PVE takes it.
@@ -24,7 +24,7 @@ pub fn pve(format: &ValueFormat, value: &Value) -> String {
             let shape = format.shape().expect("a property value belongs to a property format");
             self::property(shape, property)
         }
-        Value::Secret => crate::secret::MASK.to_owned(),
+        Value::Secret => crate::model::secret::MASK.to_owned(),
         Value::AnyUuid => "1".to_owned(),
     }
 }

@@ -5,9 +5,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::diagnostic::did_you_mean;
-use crate::quantity::QuantityError;
+use crate::model::quantity::QuantityError;
 use crate::registry::Rule;
+use crate::words::diagnostic::did_you_mean;
 
 /// Why a declared value does not fit its format, and what would.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@
 //! back. Reading it again gives the same value; a property test holds the two together. No secret is ever spelled.
 
 use super::{Property, Value, VolumeRef, print};
-use crate::quantity::Bytes;
+use crate::model::quantity::Bytes;
 use crate::registry::{Compared, Shape, ValueFormat};
 
 /// Which parts of a property string are written.

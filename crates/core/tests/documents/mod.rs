@@ -1,6 +1,6 @@
 //! Desired documents made from the registry: good ones by construction, and broken ones.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use evenkeel_core::registry::{
     self, Declarable, FormatPart, Key, Rule, Shape, UNBOUNDED, ValueFormat,
 };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::{self, DeclaredGuest};
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::words::diagnostic::Sources;
 
 use crate::pve::Request;
 use crate::scene::{

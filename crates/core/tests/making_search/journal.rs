@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::bin::BinMemory;
-use evenkeel_core::classify::BackupMemory;
-use evenkeel_core::id::{GuestId, GuestKind, OperationId, VmId};
-use evenkeel_core::operation::{
+use evenkeel_core::desired::bin::BinMemory;
+use evenkeel_core::gate::classify::BackupMemory;
+use evenkeel_core::model::id::{GuestId, GuestKind, OperationId, VmId};
+use evenkeel_core::operate::operation::{
     IdentityHash, Ledger, OpEvent, OpRecord, SourceMark, StartedIntent, UnixSeconds,
 };
 use evenkeel_core::plan::{MovedVolumes, VolumeMemory};

@@ -4,26 +4,26 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::actual::SnapshotVolumes;
-use evenkeel_core::allocation::{allocates_on, attaches, loose_volumes};
-use evenkeel_core::approval::asked_params;
-use evenkeel_core::bin::{BinMemory, effective, is_in_bin};
-use evenkeel_core::classify::{
+use evenkeel_core::actual::identity::identity;
+use evenkeel_core::actual::surroundings::GuestSurroundings;
+use evenkeel_core::desired::bin::{BinMemory, effective, is_in_bin};
+use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, WantedState};
+use evenkeel_core::gate::allocation::{allocates_on, attaches, loose_volumes};
+use evenkeel_core::gate::approval::asked_params;
+use evenkeel_core::gate::classify::{
     ActIntent, ActionClass, Target, classify_remembering, leaving_unsaved,
 };
-use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, WantedState};
-use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
-use evenkeel_core::id::VmId;
-use evenkeel_core::identity::identity;
-use evenkeel_core::new_guest::{
+use evenkeel_core::gate::new_guest::{
     MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
 };
-use evenkeel_core::operation::{IdentityHash, Provenance, VolumeId};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
+use evenkeel_core::model::id::VmId;
+use evenkeel_core::model::quantity::Bytes;
+use evenkeel_core::operate::operation::{IdentityHash, Provenance, VolumeId};
+use evenkeel_core::operate::pve_call::PveCall;
+use evenkeel_core::operate::recover::NumberUse;
 use evenkeel_core::plan::{Action, Step, plan};
-use evenkeel_core::pve_call::PveCall;
-use evenkeel_core::quantity::Bytes;
-use evenkeel_core::recover::NumberUse;
 use evenkeel_core::registry::KeyRef;
-use evenkeel_core::surroundings::GuestSurroundings;
 use evenkeel_core::value::read;
 
 use crate::acts::{Act, Deed, Wish};

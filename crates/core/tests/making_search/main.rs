@@ -21,7 +21,7 @@ mod sequences;
 mod sight;
 mod write;
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 use loss::Loss;
 use search::{Searched, search};

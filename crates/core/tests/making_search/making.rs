@@ -1,7 +1,7 @@
 //! How Proxmox VE makes a guest: from nothing, from a template, an image, another guest or a backup; and what it leaves
 //! behind when that does not come to an end.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 use crate::loss::Loss;
 use crate::node::{Disk, Maker, Node, NodeGuest, NodeVolume};

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 use crate::journal::Journal;
 use crate::loss::Loss;

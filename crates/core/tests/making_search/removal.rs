@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::actual::Guest;
-use evenkeel_core::compensation::{
+use evenkeel_core::actual::identity_proof::{ListedTask, TaskListMark, TaskReading, TaskState};
+use evenkeel_core::actual::surroundings::GuestSurroundings;
+use evenkeel_core::gate::compensation::{
     RemovalEvidence, RemovalGround, RemovalVerdict, SourceNow, may_remove,
 };
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, TaskState};
-use evenkeel_core::operation::{MakingMemory, Provenance, SourceMark, Upid};
-use evenkeel_core::surroundings::GuestSurroundings;
-use evenkeel_core::vmid_ranges::VmidRanges;
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::vmid_ranges::VmidRanges;
+use evenkeel_core::operate::operation::{MakingMemory, Provenance, SourceMark, Upid};
 
 use crate::journal::{NOW, vmid};
 use crate::node::{Maker, Node, NodeGuest};

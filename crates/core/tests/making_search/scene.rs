@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 use crate::journal::Journal;
 use crate::node::{Disk, Maker, Node, NodeGuest, NodeVolume};

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_core::actual::{
     ConfigEntry, Coverage, Guest, GuestConfig, Power, Snapshot, SnapshotPoint,
 };
-use evenkeel_core::classify::saved_volumes;
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::operation::MakingMemory;
+use evenkeel_core::gate::classify::saved_volumes;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
+use evenkeel_core::operate::operation::MakingMemory;
 use evenkeel_core::plan::{MovedVolumes, PlanContext};
-use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::Conventions;
 
 use crate::journal::{NOW, vmid};
@@ -109,7 +109,7 @@ impl Eyes {
             for number in node.guests.keys() {
                 let all = node.volumes.keys().cloned();
                 memories.entry(vmid(*number)).or_default().backups =
-                    evenkeel_core::classify::BackupMemory::of(all);
+                    evenkeel_core::gate::classify::BackupMemory::of(all);
             }
         }
         let making = if self.0 == Hidden::FailedMakings {

@@ -1,7 +1,7 @@
 //! How Proxmox VE writes a configuration, as far as drives on a bus that a running machine takes and mount points go; the
 //! other search has the rest. What a container cannot take while it runs waits.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 use crate::node::{Disk, Node};
 use crate::pve::Request;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use evenkeel_core::plan::{Action, PlanContext, plan};
 use evenkeel_core::registry::{self, ValueFormat};
 use evenkeel_core::value::{Property, read};

@@ -2,7 +2,7 @@
 
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{DeclaredField, WantedState};
-use evenkeel_core::id::VmId;
+use evenkeel_core::model::id::VmId;
 use evenkeel_core::plan::{Action, How, PlanContext, Step, plan};
 use evenkeel_core::registry::Declarable;
 use evenkeel_core::value::compare::{Conventions, Difference, difference};

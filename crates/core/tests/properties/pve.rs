@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use evenkeel_core::actual::{
     self, ConfigEntry, Coverage, GuestConfig, Power, Snapshot, Unreadable,
 };
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
 use evenkeel_core::plan::{Action, SetConfig, Step};
 use evenkeel_core::registry::{self, Shape, ValueFormat};
-use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 
 use crate::dice::Dice;

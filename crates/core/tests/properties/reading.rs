@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
 use evenkeel_core::registry::{Declarable, Key, ValueFormat, table};
-use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions, Difference, difference};
 use evenkeel_core::value::{Value, VolumeRef, print, read};
 use proptest::prelude::*;
@@ -97,7 +97,7 @@ fn a_part_cannot_smuggle_another_part_in() {
                 name(key),
                 table.join(", ")
             );
-            let mut sources = evenkeel_core::diagnostic::Sources::default();
+            let mut sources = evenkeel_core::words::diagnostic::Sources::default();
             sources.add("guest.toml", file.as_str());
             assert!(evenkeel_core::desired::load(&sources).is_err(), "{file}");
         }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::classify::{ActIntent, ActionClass, Target, classify};
-use evenkeel_core::identity::identity;
-use evenkeel_core::operation::Provenance;
+use evenkeel_core::actual::identity::identity;
+use evenkeel_core::gate::classify::{ActIntent, ActionClass, Target, classify};
+use evenkeel_core::operate::operation::Provenance;
 use evenkeel_core::plan::{Action, PlanContext, Step, plan};
 use evenkeel_core::registry;
 use proptest::prelude::*;

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 
 use evenkeel_core::actual::Power;
 use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
 use evenkeel_core::plan::{Plan, PlanContext, plan};
 use evenkeel_core::registry::{self, Absent, Declarable, KeyRef};
-use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 use evenkeel_core::value::read;
+use evenkeel_core::words::diagnostic::Sources;
 
 use crate::dice::Dice;
 use crate::pve::{Guest, Pve, Stored, Waits, held};

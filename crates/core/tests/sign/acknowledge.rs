@@ -1,7 +1,7 @@
 //! A journal that was put back, and the operator who acknowledges it.
 
 use evenkeel_core::fleet::{AcknowledgeStatement, Acknowledged, JournalHead};
-use evenkeel_core::reason::ReasonCode as R;
+use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{Namespace, Nonce, PayloadHash, TrustVersion, Window};
 
 use crate::fleet::{Bend, author, hub, trust};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::reason::{ReasonCode as R, Refusal};
+use evenkeel_core::model::reason::{ReasonCode as R, Refusal};
 use evenkeel_core::sign::{Namespace, PublicKey, SshSig, armour, verify};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;

@@ -1,8 +1,7 @@
 //! Enrolment, trust files, pinned hosts and pending items: text in, text out, whole or not at all.
 
-use evenkeel_core::diagnostic::{Code, FileId, SourceFile};
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::ReasonCode as R;
+use evenkeel_core::model::reason::ReasonCode as R;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::Nonce;
 use evenkeel_core::sign::pin::{self, PinError, Pinned, Pins};
 use evenkeel_core::sign::trust_file::{self, EditError};
@@ -10,6 +9,7 @@ use evenkeel_core::sign::{
     Envelope, KeyType, Loss, Namespace, PendingItem, PublicKey, Role, SkPolicy, Statement,
     TrustVersion, Validity, Window, enrol, render,
 };
+use evenkeel_core::words::diagnostic::{Code, FileId, SourceFile};
 
 use crate::support::{
     Key, NOW, act, alice, destroy_params, ed, expected, host, item_id, one_of_each, reason, sealed,

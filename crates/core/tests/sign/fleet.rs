@@ -8,8 +8,8 @@ use evenkeel_core::fleet::{
     LoginStatement, Manifest, OfferedDocument, ReportStatement, SealedText, SignedBase,
     WireDocument, document_next_step, judge_document,
 };
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::{ReasonCode as R, Refusal};
+use evenkeel_core::model::reason::{ReasonCode as R, Refusal};
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{
     Envelope, Namespace, Nonce, PayloadHash, Role, TrustVersion, TrustedSigners, Validity, Window,
 };

@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use evenkeel_core::diagnostic::{FileId, SourceFile};
 use evenkeel_core::sign::{
     Envelope, Namespace, PendingItem, Role, Rotation, RotationAuthority, SshSig, Statement, armour,
     trust_file,
 };
+use evenkeel_core::words::diagnostic::{FileId, SourceFile};
 
 use crate::support::{Forged, alice, one_of_each, sealed_text, statement, vault};
 

@@ -6,7 +6,7 @@
 //! is about another guest, `early` begins in an hour, `short` lives a minute. `@60` lets a minute pass, `-bob` takes bob out
 //! by a rotation, `done:A` executes A, `deny:who=outcome` denies the item, `+tag:prod` gives the guest a tag.
 
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
     ApprovalRules, Collected, DenialStatement, Envelope, JudgedBy, Lineage, Namespace, Nonce,

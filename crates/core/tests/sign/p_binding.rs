@@ -1,7 +1,7 @@
 //! P: binding. What was signed is done, to what it was signed for, or nothing is.
 
 use evenkeel_core::action_registry::{ActionKind, ParamForm};
-use evenkeel_core::reason::{ReasonCode as R, Refusal};
+use evenkeel_core::model::reason::{ReasonCode as R, Refusal};
 use evenkeel_core::sign::{Act, ApprovalDecision, Expected, FoundGuest, HostBinding, render};
 
 use crate::support::{

@@ -1,7 +1,7 @@
 //! P: the payload. One reading of the signed bytes, or none.
 
 use evenkeel_core::action_registry::ActionKind as K;
-use evenkeel_core::reason::ReasonCode as R;
+use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{Envelope, Namespace, PendingItem, STATEMENT_BYTES_MAX, Statement};
 use proptest::prelude::*;
 

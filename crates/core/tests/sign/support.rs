@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use ed25519_dalek::Signer as _;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::destroy::Destroy;
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::gate::destroy::Destroy;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
     Act, ApprovalDecision, ApprovalDemand, Envelope, Expected, FoundGuest, HostBinding, Namespace,

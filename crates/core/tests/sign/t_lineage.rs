@@ -1,8 +1,8 @@
 //! T and X: which list of signers a rotation follows, and who sets the mark of time.
 
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::ReasonCode as R;
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::ReasonCode as R;
+use evenkeel_core::model::reason::Refusal;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::{ClockDoubt, ClockReading};
 use evenkeel_core::sign::{
     ClockChange, Envelope, Lineage, Occasion, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX, Role,

@@ -1,8 +1,8 @@
 //! T: roles and rotation. The chain goes on by one, by the right key, and nobody is locked out.
 
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::ReasonCode as R;
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::ReasonCode as R;
+use evenkeel_core::model::reason::Refusal;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::{self, ClockDoubt, ClockReading, WallClock};
 use evenkeel_core::sign::{
     AnyStatement, ClockChange, Envelope, HostBinding, Namespace, Role, Rotated, Rotation,

@@ -1,8 +1,8 @@
 //! T: time and nonces. Inside its window, once, ever.
 
-use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::ReasonCode as R;
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::model::reason::ReasonCode as R;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::{self, ClockReading, WallClock};
 use evenkeel_core::sign::{
     Act, ApprovalDecision, Envelope, Namespace, Nonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent,

@@ -4,7 +4,7 @@ use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::edwards::{CompressedEdwardsY, EdwardsPoint};
 use curve25519_dalek::scalar::Scalar;
 use curve25519_dalek::traits::Identity as _;
-use evenkeel_core::reason::ReasonCode as R;
+use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{
     Act, ApprovalDecision, Envelope, Namespace, PublicKey, Role, SkPolicy, SpentNonces,
     StatementLimits, TrustVersion, TrustedSigners, authorise, verify,
@@ -159,7 +159,7 @@ fn a_key_whose_secret_stands_in_a_standard_is_refused() {
 }
 
 fn hex(text: &str) -> [u8; 32] {
-    text.parse::<evenkeel_core::operation::IdentityHash>().unwrap().0
+    text.parse::<evenkeel_core::operate::operation::IdentityHash>().unwrap().0
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! V: the signature's form. Each forgery was accepted by a tool in use, or could be.
 
-use evenkeel_core::reason::ReasonCode as R;
+use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{Envelope, Namespace, SshSig, armour, verify};
 use sha2::{Digest, Sha256, Sha512};
 

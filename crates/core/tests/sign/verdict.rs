@@ -1,7 +1,7 @@
 //! What a host says of an envelope, as the person who handed it in reads it: one row a way in which a hub could lie.
 
 use evenkeel_core::fleet::{EnvelopeVerdict, HandedIn, HubId, SealedText, VerdictStatement};
-use evenkeel_core::reason::ReasonCode as R;
+use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{Envelope, Namespace, PayloadHash};
 
 use crate::support::{Key, ed, host};

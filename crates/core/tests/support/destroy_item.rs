@@ -1,9 +1,9 @@
 //! An item as a host raises it: the destroy of a running machine. Shared by the tests of everything that carries items.
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::destroy::Destroy;
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::gate::destroy::Destroy;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Expected, HostBinding, LastBackup, Nonce, PendingItem, TrustVersion};
 
 /// The destroy of `qemu/101`, which nobody ever backed up.

@@ -4,20 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use evenkeel_core::actual::identity::{identity, marks};
 use evenkeel_core::actual::{
     ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, Unreadable,
 };
-use evenkeel_core::bin::BinMemory;
-use evenkeel_core::classify::BackupMemory;
+use evenkeel_core::desired::bin::BinMemory;
 use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::{GuestId, OperationId, VmId};
-use evenkeel_core::identity::{identity, marks};
-use evenkeel_core::operation::{IdentityHash, UnixSeconds};
+use evenkeel_core::gate::classify::BackupMemory;
+use evenkeel_core::model::id::{GuestId, OperationId, VmId};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::release::Release;
+use evenkeel_core::operate::operation::{IdentityHash, UnixSeconds};
 use evenkeel_core::plan::{Action, GuestBusy, GuestPlan, MovedVolumes, Plan, PlanContext};
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
+use evenkeel_core::words::diagnostic::Sources;
 
 /// What a case hears from whoever could not read a guest.
 const NEXT: &str = "run `evenkeel doctor` to see what the token may read";

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::actual::{ConfigEntry, Guest, GuestConfig, Power};
-use evenkeel_core::classify::{ActIntent, ActionClass, BackupMemory, Target, classify_remembering};
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::operation::Provenance;
+use evenkeel_core::gate::classify::{
+    ActIntent, ActionClass, BackupMemory, Target, classify_remembering,
+};
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::operate::operation::Provenance;
 
 use crate::model::{Disk, FOREIGN, Medium, Model, Slot, Volume, all_volumes, name};
 use crate::request::{Request, Write};

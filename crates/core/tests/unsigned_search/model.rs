@@ -1,7 +1,7 @@
 //! A small model of one guest in Proxmox VE: its slots, what waits in them, its detached volumes, and what became of
 //! each volume. Written from what Proxmox VE does, not from the classifier, so that both cannot be wrong together.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 /// A volume, by its place in [`VOLUMES`].
 pub(crate) type Volume = u8;

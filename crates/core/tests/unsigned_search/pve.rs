@@ -1,6 +1,6 @@
 //! What Proxmox VE does upon a request: the model's transitions. Each rule names what it was read from.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 use crate::model::{Disk, Life, Medium, Model, Slot};
 use crate::request::{Request, Write};

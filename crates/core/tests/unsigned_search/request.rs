@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 
 use crate::eyes::Eyes;
 use crate::model::{Disk, FIRST, LOOSE, Medium, SECOND, Scene, Slot, UNSAVED, Volume};

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::actual::Guest;
-use evenkeel_core::classify::{BackupMemory, leaving_unsaved, saved_volumes};
+use evenkeel_core::gate::classify::{BackupMemory, leaving_unsaved, saved_volumes};
 use evenkeel_core::registry;
 use evenkeel_core::value::read;
 

@@ -1,7 +1,7 @@
 //! Whether a guest that is destroyed was saved as was signed, file by file. It knows what lies on the node, and nothing of
 //! the agent.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use evenkeel_sim::{
     InProcess, NESTED_FILE_SYSTEM, RequestRecord, Simulator, Volume, World, is_excluded,
 };

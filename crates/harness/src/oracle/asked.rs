@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 
 use crate::call::WriteRequest;
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use evenkeel_agent::ambient::Ambient as _;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, VmId};
+use evenkeel_core::model::id::{GuestId, VmId};
 use evenkeel_core::sign::{Expected, PayloadHash, PendingItem};
 use evenkeel_sim::{InProcess, Simulator, World};
 use serde_json::{Map, Value};

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use evenkeel_sim::{InProcess, SimGuest, Volume, World};
 
 use super::{Oracle, OracleState};

@@ -3,7 +3,7 @@
 //! It reads the journal and the node's own file; the agent's idea of "as declared" is not asked.
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::InProcess;
 
 use super::OracleState;

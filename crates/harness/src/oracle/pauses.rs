@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::back_off::{FIRST_PAUSE_S, PAUSE_MAX_S};
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::operate::back_off::{FIRST_PAUSE_S, PAUSE_MAX_S};
 use evenkeel_sim::{InProcess, SimGuest};
 
 use crate::call::WriteRequest;

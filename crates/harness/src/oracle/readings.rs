@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use evenkeel_agent::pve::READ_AGAIN_AFTER;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::InProcess;
 use serde_json::Value;
 

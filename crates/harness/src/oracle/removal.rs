@@ -5,7 +5,7 @@
 //! asked for that. What happened after the agent's last look at the tasks it cannot know.
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{InProcess, Simulator};
 
 use super::{Oracle, OracleState};

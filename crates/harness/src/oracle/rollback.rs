@@ -1,6 +1,6 @@
 //! Whether a rollback starts the guest only where that was signed. It reads the snapshot on the node, nothing of the agent.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::World;
 
 use super::claims::SignedClaim;

@@ -3,7 +3,7 @@
 //! Counted by guest number, and only where it happened: on every other guest nothing may be there twice.
 
 use evenkeel_agent::pve::exchange::HttpRequest;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::InProcess;
 
 use super::{Oracle, saved_guest};

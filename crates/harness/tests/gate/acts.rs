@@ -2,7 +2,7 @@
 
 use evenkeel_agent::engine::{OpEnd, Submitted};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{OpResult, TrustVersion};
 use evenkeel_harness::{Operator, statement};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_harness::Rig;
 use evenkeel_sim::Event;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::words::diagnostic::Sources;
 use evenkeel_sim::Event;
 
 use crate::support::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::Submitted;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_harness::Rig;
 
 use crate::support::*;

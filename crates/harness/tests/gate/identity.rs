@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::{EngineEvent, OpEnd, Submitted};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 
 use crate::support::*;

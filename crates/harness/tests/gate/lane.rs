@@ -2,9 +2,9 @@
 
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{OpEnd, PassCause, Submitted};
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{HostBinding, Role, TrustVersion, TrustedSigners};
 use evenkeel_harness::Rig;
 use evenkeel_sim::Event;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::{EngineEvent, OpEnd};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_sim::{Effect, Event};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{OpEnd, PassCause};
-use evenkeel_core::id::GuestId;
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_core::sign::{Role, Signer, TrustVersion, TrustedSigners, Window};
 use evenkeel_harness::{Operator, Rig, statement};
 use evenkeel_sim::{Effect, Event, Fault};
@@ -301,7 +301,7 @@ async fn x14_a_running_guest_with_waiting_changes_is_not_stopped_for_its_destroy
         let submitted = engine.submit_approval(approval.as_bytes()).await?;
         let end = ended(engine, submitted).await.end;
         let OpEnd::Held { reason, why } = &end else { panic!("{end:?}") };
-        assert_eq!(*reason, evenkeel_core::reason::ReasonCode::Stale);
+        assert_eq!(*reason, evenkeel_core::model::reason::ReasonCode::Stale);
         assert!(why.contains("changes wait for a restart"), "{why}");
         Ok(())
     })
@@ -351,7 +351,7 @@ async fn x10_a_protection_whose_return_is_not_known_keeps_its_lane_shut_until_it
             .busy
             .clone()
             .unwrap();
-        assert_eq!(busy.reason(), evenkeel_core::reason::ReasonCode::UnknownOutcome);
+        assert_eq!(busy.reason(), evenkeel_core::model::reason::ReasonCode::UnknownOutcome);
         assert!(busy.to_string().contains("evenkeel journal resolve op_"), "{busy}");
         rig.node.with(evenkeel_sim::Simulator::clear_faults);
         // Settled by the first, known to be given back by the second, and then the lane is free.

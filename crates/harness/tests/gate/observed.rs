@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use evenkeel_agent::engine::{Engine, EngineEvent, OpEnd, PassCause, Report};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::PassScope;
+use evenkeel_core::desired::selection::PassScope;
+use evenkeel_core::model::reason::ReasonCode;
 
 use crate::support::*;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use evenkeel_agent::engine::{Engine, EngineError, EngineEvent, OpEnd, OpReport};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::{GuestId, OperationId};
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_sim::{Effect, Event};
 

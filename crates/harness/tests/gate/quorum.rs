@@ -2,7 +2,7 @@
 
 use evenkeel_agent::engine::Submitted;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{
     ApprovalRules, DenialStatement, Namespace, PendingId, PendingItem, Role, RotationAuthority,
     Window,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::OpEnd;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_sim::{Event, TOKENS};
 

@@ -3,8 +3,8 @@
 
 use evenkeel_agent::engine::{Engine, Submitted};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{Namespace, PendingItem};
 use evenkeel_harness::{Rig, statement};
 use evenkeel_sim::Event;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{Engine, OpEnd, Submitted};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{
     self, ClockChange, PLANNED_LINKS_MAX, PendingItem, Role, Rotation, Signer, TrustVersion,
     TrustedSigners, Validity,

@@ -3,13 +3,13 @@
 use evenkeel_agent::ambient::Ambient as _;
 use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, OpReport, Submitted};
 use evenkeel_core::desired::Desired;
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{
     ClockChange, Envelope, PendingItem, Role, Rotation, Signer, TrustedSigners, Window,
 };
+use evenkeel_core::words::diagnostic::Sources;
 use evenkeel_harness::{Operator, Rig};
 use evenkeel_sim::{Scenario, Simulator};
 

@@ -3,8 +3,8 @@
 use evenkeel_agent::engine::OpEnd;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::{Desired, WantedState};
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_sim::{Effect, Event as Happens, Fault};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_agent::engine::{OpEnd, Submitted};
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{OpResult, PendingItem, Role, Signer, Validity, Window};
 use evenkeel_harness::{Rig, SeededAmbient, statement};
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use evenkeel_agent::engine::OpEnd;
 use evenkeel_agent::journal::DiskFault;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_sim::{Effect, Event};
 

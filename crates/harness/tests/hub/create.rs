@@ -1,7 +1,7 @@
 //! What a hub has made is what root's `[policy.create]` lets it: each field once, against the simulated node.
 
-use evenkeel_core::create_policy::CreatePolicy;
-use evenkeel_core::quantity::Bytes;
+use evenkeel_core::gate::create_policy::CreatePolicy;
+use evenkeel_core::model::quantity::Bytes;
 use evenkeel_sim::{BackupFile, Config, Event};
 
 use tokio::time::sleep;

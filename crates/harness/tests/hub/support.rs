@@ -17,8 +17,8 @@ use evenkeel_core::fleet::{
     Generation, HeadStatement, HostReport, HubId, ManifestHash, PollAnswer, ReportAnswer,
     SealedText, SignedBase, WaitingEnvelope, WireDocument,
 };
-use evenkeel_core::id::GuestId;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Role, Window};
 use evenkeel_harness::{Operator, Rig};
 use evenkeel_sim::{Event, Scenario, Simulator};

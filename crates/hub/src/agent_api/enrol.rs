@@ -46,7 +46,7 @@ pub(super) async fn enrol(hub: Hub, call: Call) -> Answer {
 
 /// The key and the statement it signed, for this hub.
 fn verified(hub: &Hub, request: &EnrolRequest) -> Result<(PublicKey, EnrolStatement), Problem> {
-    let refused = |refusal: evenkeel_core::reason::Refusal| {
+    let refused = |refusal: evenkeel_core::model::reason::Refusal| {
         Problem::invalid(format!("the enrolment is refused: {}", refusal.detail))
     };
     let key = PublicKey::from_line(request.host_key.trim_end()).map_err(refused)?;

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use evenkeel_core::fleet::{
     HeadStatement, HostReport, PayloadHash, ReportAnswer, ReportStatement, SealedText,
 };
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::sign::{Namespace, PendingItem, PublicKey, SshSig};
 
 use crate::call::Call;

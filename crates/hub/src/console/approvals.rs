@@ -6,7 +6,7 @@
 
 use askama::Template;
 use axum::http::Method;
-use evenkeel_core::quantity::Bytes;
+use evenkeel_core::model::quantity::Bytes;
 use evenkeel_core::sign::{Envelope, LastBackup, Loss, PendingItem};
 use serde_json::Value;
 

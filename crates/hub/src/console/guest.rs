@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use askama::Template;
 use axum::http::Method;
 use evenkeel_core::fleet::{GuestDifference, GuestReport, HeldReport, ReportedOrigin};
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 
 use super::approvals::ItemCard;
 use super::host::{HostHead, fleet_host};

@@ -1,6 +1,6 @@
 //! How things are said on pages: states in words and colours, moments, sizes, addresses.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::people::fleet_filter::FleetState;

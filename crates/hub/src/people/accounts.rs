@@ -72,7 +72,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Problem> {
 
 /// A key people may come in with: the same kinds that may sign on a host, and none that is weak.
 pub(crate) fn read_key(line: &str) -> Result<AccountKey, Problem> {
-    let refuse = |refusal: evenkeel_core::reason::Refusal| {
+    let refuse = |refusal: evenkeel_core::model::reason::Refusal| {
         Problem::invalid(format!("the key is not taken: {}", refusal.detail))
             .hint("give a line of a .pub file, made by ssh-keygen -t ed25519")
     };

@@ -4,8 +4,8 @@
 //! a rotation, a recovery or an acknowledgement; its form is read here, and its worth is judged on the host alone.
 
 use axum::http::Method;
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{
     AnyStatement, ENVELOPE_BYTES_MAX, Envelope, HostBinding, Namespace, PublicKey,
 };

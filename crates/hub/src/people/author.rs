@@ -4,8 +4,8 @@
 //! nobody, and must not.
 
 use evenkeel_core::fleet::{AUTHOR_WINDOW_MAX_S, DesiredStatement, Manifest};
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::model::reason::Refusal;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::PublicKey;
 
 use super::wire::SealedBody;

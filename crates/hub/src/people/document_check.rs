@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_core::desired::{DeclaredBy, DeclaredSet, difference, without_secrets};
-use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use evenkeel_core::fleet::{DocumentFiles, LoadedDocument, ReportedOrigin, WireFile, told_origins};
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::words::diagnostic::{Diagnostic, Sources};
 use tokio::sync::Semaphore;
 
 use super::wire::{DifferenceBody, FileBody};
@@ -17,7 +17,7 @@ use crate::problem::{Problem, ProblemCode};
 use crate::store::StoredDocument;
 
 /// How many mistakes of a document are told; who has more corrects these first.
-const MISTAKES_LISTED_MAX: usize = evenkeel_core::diagnostic::MISTAKES_TOLD_MAX + 1;
+const MISTAKES_LISTED_MAX: usize = evenkeel_core::words::diagnostic::MISTAKES_TOLD_MAX + 1;
 
 /// A document without mistakes, and what it changes.
 pub(crate) struct CheckedDocument {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::http::Method;
 use evenkeel_core::fleet::GenerationState;
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 use schemars::SchemaGenerator;
 
 use super::SMALL_BODY_MAX;

@@ -15,7 +15,7 @@ use evenkeel_core::fleet::{
     AcknowledgeStatement, EnvelopeVerdict, GuestReport, HostReport, JournalHead, PayloadHash,
     ReportedDecision, ToldOperation,
 };
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Namespace, TrustVersion, Window};
 use sqlx::Row as _;
 

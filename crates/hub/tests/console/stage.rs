@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use evenkeel_core::fleet::HostReport;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{LastBackup, Loss, Namespace, PendingItem};
 use evenkeel_hub::people::browser_mark::BrowserWord;
 use evenkeel_hub::secret_text::{SecretKind, SecretText};

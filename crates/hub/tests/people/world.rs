@@ -9,7 +9,7 @@ use evenkeel_core::fleet::{
     AcknowledgeStatement, DesiredStatement, DocumentFiles, Generation, JournalHead, LoginStatement,
     SignedBase,
 };
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{
     Envelope, HostBinding, Namespace, Nonce, PayloadHash, PublicKey, TrustVersion, Window,
     assemble, signed_bytes, wire,

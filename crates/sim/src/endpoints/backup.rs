@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use serde_json::json;
 
 use super::{Answer, Context};

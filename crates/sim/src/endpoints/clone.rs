@@ -1,7 +1,7 @@
 //! Copies of guests: what is checked before the answer, and what the copy's file says.
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 
 use super::create::{check_content, taken};
 use super::{Answer, Context};

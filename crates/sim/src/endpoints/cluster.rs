@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::model::release::Release;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Context, guests};

@@ -1,6 +1,6 @@
 //! Writing configs: the synchronous PUT of both kinds and the task of virtual machines.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use serde_json::Value;
 
 use super::{Answer, Context, LOCK_WAIT_MS};

@@ -2,8 +2,8 @@
 //!
 //! Refusals about templates, images and sizes are not made here: only the task finds out.
 
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
 
 use super::{Answer, Context};
 use crate::config::{Config, stored_description};

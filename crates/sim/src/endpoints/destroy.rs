@@ -1,6 +1,6 @@
 //! Templates, and the end of guests.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use serde_json::Value;
 
 use super::{Answer, Context};

@@ -1,7 +1,7 @@
 //! Resizing and moving disks.
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 use serde_json::Value;
 
 use super::{Answer, Context, LOCK_WAIT_MS};

@@ -1,7 +1,7 @@
 //! Reading guests: list, config, waiting changes, status, features.
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Context};

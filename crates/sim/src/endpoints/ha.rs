@@ -1,6 +1,6 @@
 //! HA resources and migration, as far as a client meets them that makes and ends guests.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use serde_json::{Value, json};
 
 use super::{Answer, Context};
@@ -88,7 +88,9 @@ pub(super) fn migrate(cx: &mut Context<'_>) -> Answer {
 /// What would keep a guest from leaving.
 pub(super) fn preconditions(cx: &Context<'_>) -> Answer {
     let guest = cx.guest()?;
-    if guest.kind == GuestKind::Lxc && cx.world.release() < evenkeel_core::release::Release::V9_0 {
+    if guest.kind == GuestKind::Lxc
+        && cx.world.release() < evenkeel_core::model::release::Release::V9_0
+    {
         return Err(ReplyFailure::NoMethod(format!(
             "Method 'GET /nodes/{}/lxc/{}/migrate' not implemented",
             cx.world.node, guest.vmid

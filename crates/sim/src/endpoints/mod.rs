@@ -25,7 +25,7 @@ mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
 use serde_json::{Value, json};
 
 use crate::access::Identity;

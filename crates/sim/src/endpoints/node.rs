@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::reply::Success;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 
 /// Package version and build id per release.
 fn package(release: Release) -> (String, &'static str) {

@@ -1,6 +1,6 @@
 //! Power calls: what is refused at once and what only the task finds out.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 
 use super::{Answer, Context};
 use crate::job::TaskJob;

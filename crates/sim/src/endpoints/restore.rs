@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 
 use super::create::{check_volume, container_value, machine_value, put_stub};
 use super::{Answer, Context};

@@ -1,6 +1,6 @@
 //! Snapshots: list, create, roll back, delete, describe.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::model::id::GuestKind;
 use serde_json::{Value, json};
 
 use super::{Answer, Context, LOCK_WAIT_MS, guests};

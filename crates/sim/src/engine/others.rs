@@ -2,7 +2,7 @@
 //!
 //! Called by [`Simulator::happen`]. Whoever is replaced here gets a successor with a birth mark of its own.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 
 use super::Simulator;
 use crate::access::Identity;

@@ -1,6 +1,6 @@
 //! One request on its way: log-in, faults, queue, handler, answer.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use serde_json::{Value, json};
 
 use super::{Holder, SimOutcome, Simulator};

@@ -1,6 +1,6 @@
 //! The order of events: what happens between two moments, one at a time.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 
 use super::{Holder, Simulator};
 use crate::access::Identity;

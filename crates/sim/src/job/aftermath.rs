@@ -3,8 +3,8 @@
 //! Failing takes away what was made, with one exception that is PVE's: a machine that was being restored. Killing takes
 //! away nothing, and no lock.
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 
 use super::{
     BackupRun, CloneOrder, CreateOrder, MoveOrder, RestoreOrder, TaskJob, backup, clone, create,

@@ -2,7 +2,7 @@
 //!
 //! One backup task works at a time on a node; others wait for it. A stopped virtual machine has a process meanwhile.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use serde::{Deserialize, Serialize};
 
 use super::Site;

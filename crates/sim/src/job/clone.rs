@@ -4,7 +4,7 @@
 //! every copied key but the volumes; both were written by the handler. A machine's source is only held by its file
 //! lock, and its target is written here.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use serde::{Deserialize, Serialize};
 
 use super::create::{self, AfterMaking};

@@ -3,8 +3,8 @@
 //! The stub with `lock: create` was written by the handler. A create that fails takes everything away again; one that
 //! is killed takes nothing away, see [`super::aftermath`].
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 use serde::{Deserialize, Serialize};
 
 use super::{Site, exists};

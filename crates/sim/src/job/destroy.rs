@@ -1,6 +1,6 @@
 //! Guests going: destroyed, replaced by somebody else's, or moved to another node.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 
 use super::{Next, Site, exists, unlocked};
 use crate::config::Config;

@@ -1,6 +1,6 @@
 //! Disks of existing guests: resize, move, hand over, template, and deleting volumes.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Starting, stopping and what waits for either.
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 
 use super::{Site, exists, unlocked};
 use crate::config::Config;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use serde::{Deserialize, Serialize};
 
 use super::create::{self, AfterMaking, MakingProgress};

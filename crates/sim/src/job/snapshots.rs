@@ -1,6 +1,6 @@
 //! Snapshots: taken, rolled back, deleted.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 
 use super::{Site, exists, unlocked};
 use crate::config::{Config, Section, SnapshotSection, stored_description};

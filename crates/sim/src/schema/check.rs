@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 
 use super::{EndpointSchema, Schema, SchemaRule, SchemaShape};
 use crate::format::{self, FormatRefusal};

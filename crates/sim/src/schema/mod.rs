@@ -8,8 +8,8 @@ mod read;
 
 use std::sync::OnceLock;
 
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::model::release::Release;
 
 pub(crate) use check::{Errors, check_parameters};
 

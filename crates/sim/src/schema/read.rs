@@ -1,8 +1,8 @@
 //! Reads the three text tables. A row that cannot be read is a bug of this crate and stops the
 //! process at the first use, which the unit tests reach.
 
-use evenkeel_core::id::GuestKind;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestKind;
+use evenkeel_core::model::release::Release;
 
 use super::{EndpointSchema, Schema, SchemaRule, SchemaShape, Who};
 

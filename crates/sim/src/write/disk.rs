@@ -1,7 +1,7 @@
 //! Volumes named in config values: `STORAGE:SIZE` is allocated, an existing one gets its real size.
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 
 use crate::property::{self, Properties, print_size};
 use crate::reply::ReplyFailure;

@@ -4,8 +4,8 @@
 //! live and keeps the rest for its next start. If anything fails live, nothing is stored, except
 //! where re-creating a network card had to store the file half-way.
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 
 use super::{WriteChange, check_digest, check_lock, cleanup_pending, load};
 use crate::config::{Config, stored_description};

@@ -10,8 +10,8 @@ pub(crate) mod rights;
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;

@@ -3,8 +3,8 @@
 //! Keys are stored one by one, in no order a client could rely on: when one fails, those before it
 //! stay waiting. On a stopped machine a write applies everything that waits, not only its own keys.
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 
 use super::disk::{is_cdrom, qemu_drive, read_drive};
 use super::{WriteChange, check_digest, check_lock, cleanup_pending, load};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind};
+use evenkeel_core::model::release::Release;
 
 use super::WriteChange;
 use crate::access::Identity;

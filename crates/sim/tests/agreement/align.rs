@@ -2,7 +2,7 @@
 //! on the node, exchanges cut out), so what a row's own answer proves about the moment before it is
 //! set up first, and what a config read shows is taken over after it was compared.
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use evenkeel_sim::{Config, Event, Reply, SimPower};
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! What is compared: status, reason, errors, and the bodies that read something back.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::Reply;
 use serde_json::{Map, Value};
 

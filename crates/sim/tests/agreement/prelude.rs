@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Config, SimPower, Storage, StorageKind, TOKENS, World};
 
 use crate::row::Row;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::id::GuestId;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Event, Reply, Scenario, SimOutcome, SimRequest, Simulator, TOKENS};
 use serde_json::Value;
 

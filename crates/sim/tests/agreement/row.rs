@@ -1,6 +1,6 @@
 //! One captured exchange, and the request it stands for.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use serde_json::{Map, Value};
 
 /// One line of a capture.

@@ -1,6 +1,6 @@
 //! What is left when a worker is killed, stopped or fails in the middle.
 
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Effect, Event};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! A node and the requests that the tests of a lifecycle send.
 
-use evenkeel_core::id::GuestId;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::release::Release;
 use evenkeel_sim::{
     Reply, Scenario, SimOutcome, SimRequest, Simulator, Storage, StorageKind, TOKENS,
 };

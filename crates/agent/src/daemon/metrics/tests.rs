@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 
 use super::*;
 use crate::daemon::status::{DesiredStatus, HeldStatus};

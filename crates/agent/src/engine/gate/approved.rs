@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
-use evenkeel_core::approval::check_rollback;
-use evenkeel_core::budget;
-use evenkeel_core::final_backup::FinalBackup;
-use evenkeel_core::identity::identity;
-use evenkeel_core::loss::{is_purged, takes_surroundings};
-use evenkeel_core::operation::Repeat;
+use evenkeel_core::actual::identity::identity;
+use evenkeel_core::gate::approval::check_rollback;
+use evenkeel_core::gate::budget;
+use evenkeel_core::gate::final_backup::FinalBackup;
+use evenkeel_core::gate::loss::{is_purged, takes_surroundings};
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::Repeat;
+use evenkeel_core::operate::pve_call::{PveCall, detached_volume};
 use evenkeel_core::plan::TemplateHold;
-use evenkeel_core::pve_call::{PveCall, detached_volume};
-use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{
     self, ApprovalDecision, Approved, Envelope, FoundGuest, PendingId, PendingItem, Statement,
     authorise,

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::approval::asked_params;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::identity::identity;
-use evenkeel_core::pve_call::PveCall;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::actual::identity::identity;
+use evenkeel_core::gate::approval::asked_params;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::pve_call::PveCall;
 
 use super::NotCleared;
 use super::cleared::{Cleared, allowed};

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::back_off::AttemptHash;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::operation::{
+use evenkeel_core::actual::identity_proof::TaskListMark;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
+use evenkeel_core::operate::back_off::AttemptHash;
+use evenkeel_core::operate::operation::{
     HubShare, IdentityHash, Repeat, StartedIntent, UnixSeconds, VolumeId,
 };
-use evenkeel_core::pve_call::PveCall;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::operate::pve_call::PveCall;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 

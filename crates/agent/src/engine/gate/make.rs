@@ -6,21 +6,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::classify::opened_by_raw_line;
-use evenkeel_core::compensation::SourceNow;
-use evenkeel_core::create_policy::BroughtVolume;
+use evenkeel_core::actual::identity_proof::TaskListMark;
+use evenkeel_core::actual::surroundings::{GuestSurroundings, SurroundingsHash};
 use evenkeel_core::desired::{DeclaredGuest, GuestSource, VolumeContent, WantedState};
-use evenkeel_core::id::{GuestId, VmId};
-use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::new_guest::{
+use evenkeel_core::gate::classify::opened_by_raw_line;
+use evenkeel_core::gate::compensation::SourceNow;
+use evenkeel_core::gate::create_policy::BroughtVolume;
+use evenkeel_core::gate::new_guest::{
     MakeReading, NewGuest, SourceContent, SourceReading, StorageReading, brought_volumes,
     judge_making, may_bring_raw_lines, storages_used,
 };
-use evenkeel_core::operation::{SourceMark, StorageName, UnixSeconds, Upid, VolumeId};
-use evenkeel_core::quantity::Bytes;
-use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::recover::NumberUse;
-use evenkeel_core::surroundings::{GuestSurroundings, SurroundingsHash};
+use evenkeel_core::model::id::{GuestId, VmId};
+use evenkeel_core::model::quantity::Bytes;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::operation::{SourceMark, StorageName, UnixSeconds, Upid, VolumeId};
+use evenkeel_core::operate::recover::NumberUse;
 use futures_util::future;
 
 use super::super::EngineContext;

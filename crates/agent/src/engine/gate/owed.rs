@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
-use evenkeel_core::back_off::AttemptHash;
-use evenkeel_core::destroy::{Debt, Owed};
-use evenkeel_core::id::OperationId;
-use evenkeel_core::named_volumes::kept_volumes;
-use evenkeel_core::operation::Operation;
-use evenkeel_core::pve_call::{ConfigChange, PveCall};
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::gate::destroy::{Debt, Owed};
+use evenkeel_core::gate::named_volumes::kept_volumes;
+use evenkeel_core::model::id::OperationId;
+use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::operate::back_off::AttemptHash;
+use evenkeel_core::operate::operation::Operation;
+use evenkeel_core::operate::pve_call::{ConfigChange, PveCall};
 
 use super::NotCleared;
 use super::cleared::{Cleared, allowed};

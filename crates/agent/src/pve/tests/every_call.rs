@@ -11,10 +11,10 @@ use crate::pve::task::Upid;
 use crate::pve::writes::{DestroyFlags, Migration, VolumeMove};
 use crate::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
 use evenkeel_core::desired::{CloneSource, FirstUse, GuestSource};
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::new_guest::NewGuest;
-use evenkeel_core::operation::{StorageName, VolumeId};
-use evenkeel_core::pve_call::{ConfigChange, ConfigKey, Settings, SnapshotName};
+use evenkeel_core::gate::new_guest::NewGuest;
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::operate::operation::{StorageName, VolumeId};
+use evenkeel_core::operate::pve_call::{ConfigChange, ConfigKey, Settings, SnapshotName};
 use evenkeel_core::registry;
 use evenkeel_core::sign::ConfigDigest;
 

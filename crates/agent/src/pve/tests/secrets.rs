@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::model::id::{GuestId, GuestKind};
 use evenkeel_core::registry::table;
 
 use crate::engine::Cleared;
@@ -11,7 +11,7 @@ use crate::pve::error::Unknown;
 use crate::pve::exchange::{ExchangeOutcome, HttpAnswer};
 use crate::pve::http::HttpExchange;
 use crate::pve::tls::TlsTrust;
-use evenkeel_core::pve_call::{ConfigChange, Settings};
+use evenkeel_core::operate::pve_call::{ConfigChange, Settings};
 
 use super::every_call::{Always, client, writes};
 use super::server::{SECRET, Server, Step, answer, timeouts, token};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use evenkeel_core::operation::StorageName;
+use evenkeel_core::operate::operation::StorageName;
 use tokio::time::Instant;
 
 use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpAnswer, HttpRequest};

@@ -10,7 +10,7 @@ use crate::pve::error::{Error, NotSent};
 use crate::pve::http::{HttpExchange, Timeouts};
 use crate::pve::tls::{CertFingerprint, TlsTrust};
 use crate::pve::token::Token;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Http, HttpOptions, Scenario, Simulator, TOKENS};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::ServerConfig;

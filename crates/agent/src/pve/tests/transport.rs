@@ -7,8 +7,8 @@ use crate::pve::Client;
 use crate::pve::error::{Error, ErrorClass, NotSent, Unknown};
 use crate::pve::http::Timeouts;
 use crate::pve::tls::TlsTrust;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::pve_call::{ConfigChange, Settings};
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::operate::pve_call::{ConfigChange, Settings};
 
 use super::server::{SECRET, Server, Step, answer, client, client_with, timeouts, version};
 

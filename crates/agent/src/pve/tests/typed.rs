@@ -8,8 +8,8 @@ use crate::pve::exchange::{ExchangeOutcome, HttpAnswer};
 use crate::pve::task::ExitStatus;
 use crate::pve::wire::{RunStatus, TaskStatus};
 use crate::pve::{Client, ConfigView, ContentFilter, TaskFilter};
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::release::Release;
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::model::release::Release;
 
 use super::every_call::{Always, Call, client, reads, upid, writes};
 

@@ -1,7 +1,7 @@
 //! What destroys waits for a signature over exactly that; everything else than such a signature is refused.
 
-use evenkeel_core::id::GuestId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::GuestId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::Envelope;
 use evenkeel_sim::Event;
 use jiff::Timestamp;

@@ -1,6 +1,6 @@
 //! A guest goes with a final backup, and comes back from it.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::RequestRecord;
 
 use super::approval::{item_of, short};

@@ -1,7 +1,7 @@
 //! The guests of the demonstration, and the node they live on.
 
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::import::FileFormat;
+use evenkeel_core::desired::import::FileFormat;
+use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
 use evenkeel_sim::{Config, Scenario, SimPower, World};
 use jiff::Timestamp;
 

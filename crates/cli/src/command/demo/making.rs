@@ -1,6 +1,6 @@
 //! A guest that is declared and not there is made; the agent is killed while Proxmox VE makes it.
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::RequestRecord;
 
 use super::crash::newest;

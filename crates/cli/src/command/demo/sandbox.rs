@@ -5,7 +5,7 @@
 use std::process::Stdio;
 use std::time::Instant;
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Event, Http, HttpOptions, RequestRecord, Simulator, TOKENS};
 use jiff::Timestamp;
 

@@ -16,7 +16,7 @@ use evenkeel_agent::source::dir::{DirError, load_believed};
 use evenkeel_agent::state_dir::{StateDir, this_machine};
 use evenkeel_core::desired::{Desired, WantedState};
 use evenkeel_core::fleet::stale_word;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operate::operation::UnixSeconds;
 
 use super::findings::Findings;
 use crate::render::counted;

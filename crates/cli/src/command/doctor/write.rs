@@ -16,11 +16,11 @@ use evenkeel_agent::find_guest::find_guest;
 use evenkeel_agent::observe::observe_guest;
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::actual::Guest;
+use evenkeel_core::desired::selection::{GuestName, PassScope};
 use evenkeel_core::desired::{Desired, load};
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_core::plan::Plan;
-use evenkeel_core::selection::{GuestName, PassScope};
+use evenkeel_core::words::diagnostic::Sources;
 use serde_json::json;
 
 use super::findings::Findings;

@@ -23,7 +23,7 @@ use evenkeel_agent::hub_link::memory;
 use evenkeel_agent::journal::Record;
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::fleet::{DocumentFloor, HubId};
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 use evenkeel_core::sign::{HostBinding, PublicKey};
 use rustix::process::geteuid;
 use secrecy::SecretString;

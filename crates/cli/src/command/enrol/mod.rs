@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_agent::config::{AgentConfig, OneOrMany};
 use evenkeel_agent::hub_link::config::{HubConfig, HubConfigError};
 use evenkeel_agent::hub_link::enrol::EnrolError;
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 
 use crate::cli::{EnrolHostArgs, OutputFormat};
 use crate::connect::state_dir;

@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use evenkeel_core::fleet::{EnvelopeVerdict, VerdictStatement};
-use evenkeel_core::id::HostId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::HostId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{ENVELOPE_BYTES_MAX, Envelope, PendingItem, render};
 use evenkeel_hub::people::wire::{EnvelopeBody, EnvelopeRequest, PageBody, PendingBody};
 use tokio::time::Instant;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::id::HostId;
-use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::model::id::HostId;
+use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_hub::people::wire::{DifferenceBody, DraftBody, GenerationBody};
 
 use super::{ITEMS_MAX, all_pages};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use evenkeel_core::id::HostId;
+use evenkeel_core::model::id::HostId;
 use evenkeel_hub::secret_text::{SecretKind, SecretText};
 use evenkeel_hub::store::{HostRow, HubStore};
 use serde_json::json;

@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use camino::Utf8Path;
-use evenkeel_core::rights::{self, Rights};
+use evenkeel_core::gate::rights::{self, Rights};
 use evenkeel_core::sign::{Role, Signer, enrol, trust_file};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 

@@ -8,7 +8,7 @@ use evenkeel_agent::config::AgentConfig;
 use evenkeel_agent::source::dir::{DirError, load_believed};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::release::Release;
+use evenkeel_core::model::release::Release;
 use serde_json::Value;
 
 use super::super::validate::taken_from_hub;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use evenkeel_core::rights::Rights;
+use evenkeel_core::gate::rights::Rights;
 
 use super::fleet_part::FleetPart;
 use super::node::{NodeView, ROLE, TOKEN, USER, UnitState};

@@ -3,9 +3,9 @@
 use std::io::Write as _;
 
 use camino::Utf8Path;
-use evenkeel_core::diagnostic::{FILE_BYTES_MAX, SourceFile, Sources};
 use evenkeel_core::sign::trust_file::{self, EditError};
 use evenkeel_core::sign::{Role, Signer, enrol};
+use evenkeel_core::words::diagnostic::{FILE_BYTES_MAX, SourceFile, Sources};
 
 use super::started_file;
 use crate::cli::EnrolArgs;
@@ -106,7 +106,7 @@ fn not_added(error: EditError, path: &Utf8Path, text: &str, signer: &Signer) -> 
 }
 
 fn tell_what_is_missing(path: &Utf8Path, text: &str) -> Result<Exit, Failure> {
-    let source = SourceFile::new(evenkeel_core::diagnostic::FileId(0), path.as_str(), text);
+    let source = SourceFile::new(evenkeel_core::words::diagnostic::FileId(0), path.as_str(), text);
     let signers = trust_file::parse(&source).map(|file| file.signers).unwrap_or_default();
     for role in Role::NEEDED {
         if !signers.iter().any(|signer| signer.role == role) {

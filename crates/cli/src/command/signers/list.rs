@@ -11,8 +11,8 @@ use evenkeel_agent::config::AgentConfig;
 use evenkeel_agent::daemon::client::ask;
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::state_dir::StateDir;
-use evenkeel_core::id::HostId;
-use evenkeel_core::selection::Selection;
+use evenkeel_core::desired::selection::Selection;
+use evenkeel_core::model::id::HostId;
 use evenkeel_core::sign::{HostBinding, PublicKey, Signer, TrustedSigners, Validity, time};
 
 use super::enrol::one_line;

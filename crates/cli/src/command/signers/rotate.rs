@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use evenkeel_core::diagnostic::FILE_BYTES_MAX;
 use evenkeel_core::sign::{
     ApprovalRules, ClockChange, Envelope, HostBinding, Lookup, PLANNED_LINKS_MAX, Role, Rotation,
     RotationAuthority, STATEMENT_LIFE_MAX_S, Signer, SignerName, TrustVersion, TrustedSigners,
     enrol, render, rotate,
 };
+use evenkeel_core::words::diagnostic::FILE_BYTES_MAX;
 
 use super::enrol::one_line;
 use crate::cli::{Addition, RotateArgs};

@@ -8,8 +8,8 @@ use std::path::Path;
 use camino::Utf8Path;
 use evenkeel_agent::authority::{StartedTrust, started_trust};
 use evenkeel_agent::config::AgentConfig;
-use evenkeel_core::diagnostic::{FileId, SourceFile};
 use evenkeel_core::sign::{Role, Signer, TrustedSigners, trust_file};
+use evenkeel_core::words::diagnostic::{FileId, SourceFile};
 
 use super::super::without_agent::journal_state;
 use crate::cli::EnrolArgs;

@@ -3,9 +3,9 @@
 use super::DesiredChecker;
 use crate::desired::field;
 use crate::desired::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::id::IdError;
-use crate::operation::StorageName;
+use crate::model::id::IdError;
+use crate::operate::operation::StorageName;
+use crate::words::diagnostic::{Code, Diagnostic};
 
 impl DesiredChecker<'_> {
     /// The storage a guest is saved to before it goes.

@@ -13,9 +13,9 @@ use super::super::layers::{
 use super::super::tree::TreeEntry;
 use super::super::{ReconcileMode, WantedState};
 use super::DesiredChecker;
-use crate::diagnostic::{Code, Diagnostic, Span, did_you_mean};
-use crate::id::{GuestId, GuestKind};
+use crate::model::id::{GuestId, GuestKind};
 use crate::registry::KeyRef;
+use crate::words::diagnostic::{Code, Diagnostic, Span, did_you_mean};
 
 /// The longest name of a profile: it stands in diagnostics and in front of every line of `show --origin`.
 pub(in super::super) const PROFILE_NAME_MAX: usize = 64;
@@ -346,7 +346,7 @@ mod tests {
 
     use super::*;
     use crate::desired::load;
-    use crate::diagnostic::Sources;
+    use crate::words::diagnostic::Sources;
 
     #[test]
     fn profiles_are_taken_up_to_their_limit_and_none_above() {

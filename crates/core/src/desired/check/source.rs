@@ -12,12 +12,12 @@ use super::super::source::{
 };
 use super::super::tree::{Node, Tree, TreeEntry};
 use super::DesiredChecker;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::id::{GuestId, GuestKind, IdError, VmId};
-use crate::operation::{StorageName, VolumeId};
-use crate::pve_call::SnapshotName;
+use crate::model::id::{GuestId, GuestKind, IdError, VmId};
+use crate::operate::operation::{StorageName, VolumeId};
+use crate::operate::pve_call::SnapshotName;
 use crate::registry::{self, KeyRef, Rule, ValueFormat};
 use crate::value::{Value, VolumeRef, read};
+use crate::words::diagnostic::{Code, Diagnostic};
 
 /// What `source` looks like.
 pub(super) const SOURCE_HINT: &str = "write source = { template = \"local:vztmpl/…\" }, { image = \"local:import/…\", into = \"scsi0\" }, \

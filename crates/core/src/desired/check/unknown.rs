@@ -1,9 +1,9 @@
 //! What is said of a key that no guest has: whose it is, what was meant, or where all of them are listed.
 
 use super::{DesiredChecker, GUEST_WORDS, KEPT_BY_PVE};
-use crate::diagnostic::{Code, Diagnostic, Span, did_you_mean};
-use crate::id::GuestKind;
+use crate::model::id::GuestKind;
 use crate::registry::{self, Declarable, alias};
+use crate::words::diagnostic::{Code, Diagnostic, Span, did_you_mean};
 
 impl DesiredChecker<'_> {
     pub(super) fn unknown_key(&mut self, kind: GuestKind, name: &str, span: Span) {
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
     use crate::desired;
-    use crate::diagnostic::{COMPARED, MISTAKES_TOLD_MAX, Sources};
+    use crate::words::diagnostic::{COMPARED, MISTAKES_TOLD_MAX, Sources};
 
     const UNKNOWN: usize = 20_000;
 

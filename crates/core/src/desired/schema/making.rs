@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::source::{IMAGE_SLOTS, PUBLIC_KEY_TYPES, SECRET_NAME_MAX, SSH_KEYS_MAX};
 use super::{family, pattern};
-use crate::id::{GuestKind, VmId};
+use crate::model::id::{GuestKind, VmId};
 use crate::registry;
 
 /// Every form of `source`.

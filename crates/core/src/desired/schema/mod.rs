@@ -38,7 +38,7 @@ use self::value::Definitions;
 use super::check::{PROFILE_NAME_MAX, cannot_unset};
 use super::ignore::ignorable_parts;
 use super::{GUESTS_MAX, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
-use crate::id::{GuestKind, VmId};
+use crate::model::id::{GuestKind, VmId};
 use crate::registry::{self, Absent, Declarable, Key, KeyRef};
 
 /// The schema of one desired file, draft 2020-12.
@@ -296,7 +296,7 @@ fn family(name: &str, slots: u16) -> String {
 
 fn description(key: &Key) -> String {
     let mut text = key.doc.to_owned();
-    if key.releases.from > crate::release::Release::V7_4 {
+    if key.releases.from > crate::model::release::Release::V7_4 {
         write!(text, " Since Proxmox VE {}.", key.releases.from)
             .expect("writing to a string cannot fail");
     }

@@ -3,7 +3,7 @@
 //! `pattern.rs` builds the patterns of sizes, counts and slots from these. They match whole numbers
 //! and decimals by value, as the reader does, and never look at what surrounds the number.
 
-use crate::quantity::{Bytes, Decimal};
+use crate::model::quantity::{Bytes, Decimal};
 
 /// The largest whole number a [`Decimal`] holds.
 const ALL_DIGITS: u128 = 10_u128.pow(18) - 1;

@@ -13,7 +13,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::{Growth, Keys};
 use crate::desired::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::Code;
+use crate::words::diagnostic::Code;
 
 const STRICT: ParseOptions = ParseOptions {
     allow_comments: false,

@@ -23,7 +23,9 @@ use std::ops::Range;
 
 use super::field::article;
 use super::tree::{DEPTH_MAX, NODES_MAX, Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, Diagnostic, FILE_BYTES_MAX, FileId, MistakeList, SourceFile, Span};
+use crate::words::diagnostic::{
+    Code, Diagnostic, FILE_BYTES_MAX, FileId, MistakeList, SourceFile, Span,
+};
 
 /// Reads a file by its extension. The tree's top is always a table; an empty file is an empty one.
 /// On error, the mistakes found are told, in the order of the text: the first hundred, and how many more there are.

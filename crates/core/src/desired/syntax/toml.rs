@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Growth, duplicate_key};
 use crate::desired::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, MISTAKES_TOLD_MAX, Span};
+use crate::words::diagnostic::{Code, MISTAKES_TOLD_MAX, Span};
 
 pub(super) fn read(growth: &mut Growth) -> Option<Node> {
     let text = growth.text;

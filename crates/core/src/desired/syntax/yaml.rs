@@ -11,7 +11,7 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput, 
 
 use super::{Growth, Keys};
 use crate::desired::tree::{COPIED_TEXT_BYTES_MAX, DEPTH_MAX, Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, Diagnostic, Span};
+use crate::words::diagnostic::{Code, Diagnostic, Span};
 
 pub(super) fn read(growth: &mut Growth) -> Option<Node> {
     let options = granit_parser::options! { disallow_directives: true };

@@ -1,7 +1,7 @@
 //! What failed waits until its pause is over.
 
 use super::{GuestView, hold_free};
-use crate::back_off::AttemptHash;
+use crate::operate::back_off::AttemptHash;
 use crate::plan::{GuestPlan, Held};
 
 /// Holds what failed before, and what comes after it: a failure keeps a guest's later actions from being tried, so its

@@ -1,8 +1,8 @@
 //! A guest that goes into the bin while Proxmox VE's high availability starts it.
 
 use super::{GuestView, hold_free};
-use crate::bin;
 use crate::desired::WantedState;
+use crate::desired::bin;
 use crate::plan::{GuestPlan, Held};
 
 /// Holds everything about it: HA would start what the bin stops.

@@ -2,8 +2,8 @@
 
 use super::GuestView;
 use crate::actual::Guest;
-use crate::classify::{ActIntent, Judgement, Target, classify_remembering};
-use crate::operation::Provenance;
+use crate::gate::classify::{ActIntent, Judgement, Target, classify_remembering};
+use crate::operate::operation::Provenance;
 use crate::plan::{Action, GuestPlan, PlanContext, Step};
 
 /// Classifies every action, and says why.

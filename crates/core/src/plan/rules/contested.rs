@@ -2,8 +2,8 @@
 
 use super::{GuestView, hold_free, removal};
 use crate::desired::WantedState;
+use crate::model::reason::{ReasonCode, Refusal};
 use crate::plan::{GuestPlan, Held, Step};
-use crate::reason::{ReasonCode, Refusal};
 
 /// Holds everything about it but its removal: it is shown and never touched.
 pub(super) fn hold(view: &GuestView<'_>, planned: &mut GuestPlan) {

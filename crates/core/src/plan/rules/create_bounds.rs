@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use super::{SetView, cost};
 use crate::actual::Guest;
-use crate::create_policy::{self, CreateContext, CreateJudge, CreateUsage};
 use crate::desired::{DeclaredGuest, WantedState};
-use crate::new_guest::{SourceContent, as_brought, brought_volumes};
-use crate::operation::StorageName;
+use crate::gate::create_policy::{self, CreateContext, CreateJudge, CreateUsage};
+use crate::gate::new_guest::{SourceContent, as_brought, brought_volumes};
+use crate::model::quantity::Bytes;
+use crate::model::reason::Refusal;
+use crate::operate::operation::StorageName;
 use crate::plan::diff::set_config;
 use crate::plan::{Action, Change, GuestPlan, Held, How, Plan, PlanContext, Step};
-use crate::quantity::Bytes;
-use crate::reason::Refusal;
 use crate::registry::KeyRef;
 use crate::value::{Property, Value, read};
 

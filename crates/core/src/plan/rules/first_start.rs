@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::SetView;
 use crate::actual::Guest;
-use crate::classify::opens_the_host;
-use crate::create_policy::{CreateContext, CreateJudge};
 use crate::desired::{GuestSource, Spec, WantedState};
-use crate::id::GuestKind;
+use crate::gate::classify::opens_the_host;
+use crate::gate::create_policy::{CreateContext, CreateJudge};
+use crate::model::id::GuestKind;
+use crate::model::reason::{ReasonCode, Refusal};
 use crate::plan::{GuestPlan, Held, Plan, Step};
-use crate::reason::{ReasonCode, Refusal};
 use crate::registry;
 use crate::value::Value;
 

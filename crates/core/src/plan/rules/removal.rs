@@ -5,13 +5,13 @@
 
 use super::GuestView;
 use crate::actual::Guest;
-use crate::classify::{ActionClass, Judgement};
-use crate::compensation::{Removal, RemovalGround};
 use crate::desired::WantedState;
-use crate::destroy::Destroy;
-use crate::operation::MadeGuest;
+use crate::gate::classify::{ActionClass, Judgement};
+use crate::gate::compensation::{Removal, RemovalGround};
+use crate::gate::destroy::Destroy;
+use crate::model::reason::Refusal;
+use crate::operate::operation::MadeGuest;
 use crate::plan::{GuestPlan, PlanContext};
-use crate::reason::Refusal;
 
 /// The removal that was proved to be harmless, if one was.
 pub(in crate::plan) fn removal(

@@ -1,7 +1,7 @@
 //! What destroys data waits for an operator's signature.
 
 use super::{GuestView, hold_free};
-use crate::classify::ActionClass;
+use crate::gate::classify::ActionClass;
 use crate::plan::{GuestPlan, Held};
 
 /// Holds destructive actions.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::SetView;
 use crate::desired::GuestSource;
-use crate::id::GuestId;
+use crate::model::id::GuestId;
+use crate::model::reason::{ReasonCode, Refusal};
 use crate::plan::{Held, Plan, Step};
-use crate::reason::{ReasonCode, Refusal};
 
 /// Holds clones of guests that the plan changes.
 pub(super) fn hold(view: &SetView<'_>, plan: &mut Plan) {

@@ -1,7 +1,7 @@
 //! Other people's words for the blocks of a desired file, for what a guest is made from and for what it gets once.
 
 use super::{folded, key};
-use crate::id::GuestKind;
+use crate::model::id::GuestKind;
 
 /// What to write instead of a block or key at the top of a desired file.
 pub(crate) fn block(written: &str) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! The words of a guest's block that are no keys of Proxmox VE, in sentences.
 
 use super::Explanation;
-use crate::id::GuestKind;
+use crate::model::id::GuestKind;
 
 /// One word.
 pub(super) struct FileWord {

@@ -12,7 +12,7 @@ pub(crate) use property::{
 };
 
 use super::{Misfit, Value, VolumeRef, percent_decode, rule};
-use crate::quantity::{Bytes, Decimal};
+use crate::model::quantity::{Bytes, Decimal};
 use crate::registry::{Rule, Trailing, UNBOUNDED, ValueFormat, alias};
 
 /// Reads a declared text.

@@ -4,10 +4,10 @@
 //! It must never panic on what PVE stores, however odd.
 
 use super::{ReadSide, volume};
-use crate::diagnostic::did_you_mean;
-use crate::quantity::Bytes;
+use crate::model::quantity::Bytes;
 use crate::registry::{FormatPart, Shape, ValueFormat, alias};
 use crate::value::{Misfit, Property, Value, VolumeRef};
+use crate::words::diagnostic::did_you_mean;
 
 pub(super) fn read(shape: &Shape, text: &str, side: ReadSide) -> Result<Property, Misfit> {
     let mut property = Property::default();
@@ -279,7 +279,7 @@ pub(crate) fn goes_together(property: &Property) -> Result<(), Misfit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::GuestKind;
+    use crate::model::id::GuestKind;
     use crate::registry;
     use crate::value::print;
     use crate::value::read::{declared, stored};

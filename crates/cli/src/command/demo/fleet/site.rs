@@ -6,7 +6,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Event, Http, HttpOptions, RequestRecord, Simulator, TOKENS};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use super::{bare, mistake, read};
 use crate::desired::tree::Tree;
-use crate::diagnostic::{Code, Diagnostic, FileId, SourceFile};
+use crate::words::diagnostic::{Code, Diagnostic, FileId, SourceFile};
 
 const PATHS: [&str; 4] = ["a.toml", "a.yaml", "dir.json/a.yml", "a.json"];
 

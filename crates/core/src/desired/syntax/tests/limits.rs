@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 
 use super::{mistake, read};
 use crate::desired::tree::{DEPTH_MAX, NODES_MAX, Node, Tree};
-use crate::diagnostic::{Code, Diagnostic, FILE_BYTES_MAX, FileId, MISTAKES_TOLD_MAX, SourceFile};
-use crate::thorough;
+use crate::model::thorough;
+use crate::words::diagnostic::{
+    Code, Diagnostic, FILE_BYTES_MAX, FileId, MISTAKES_TOLD_MAX, SourceFile,
+};
 
 fn codes(path: &str, text: &str) -> Vec<Code> {
     read(path, text).expect_err("refused").iter().map(|mistake| mistake.code).collect()

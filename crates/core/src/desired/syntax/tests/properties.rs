@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{bare, read};
 use crate::desired::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, FileId, Span};
+use crate::words::diagnostic::{Code, FileId, Span};
 
 fn keys_in_order(node: &Node, keys: &mut Vec<String>) {
     match &node.value {
