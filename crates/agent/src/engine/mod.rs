@@ -11,47 +11,14 @@
 //! `apply` is one pass and its work; `run` is passes and work for ever; the harness drops the whole engine at any
 //! await point, as a crash would. It must never decide what core decides, nor start a task nobody owns.
 
-mod act_rights;
-mod answer;
-mod approval_context;
 mod approvals;
-mod backups;
-mod bins;
-mod collected;
 mod context;
-mod create_bounds;
-mod decisions;
-mod destroy_look;
-mod destroy_steps;
-mod ended_log;
 mod error;
-mod evidence;
-mod final_backup;
-mod findings;
-mod follow_up;
 mod gate;
-mod guest_look;
-mod host_modes;
-mod hub;
-mod identity_proof;
-mod kept_warnings;
 mod lane;
-mod moves;
-mod node_look;
-mod pending;
-mod progress;
-mod raise_again;
-mod reconcile;
-mod removals;
-mod report;
+mod memory;
+mod pass;
 mod settle;
-mod shared_limits;
-mod shared_readings;
-mod step_walk;
-mod surroundings;
-mod task_progress;
-mod volumes;
-mod withdraw;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -66,30 +33,30 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
-pub use approval_context::{ApprovalContext, ApprovalContextError, ItemSeal, Vouch};
+pub use approvals::approval_context::{ApprovalContext, ApprovalContextError, ItemSeal, Vouch};
+pub use approvals::hub::{AnchorState, AnchorWatch};
 pub use approvals::{ApprovalOrigin, Submitted};
 pub(crate) use approvals::{RequestError, RequestTaken};
-pub(crate) use backups::memories_in;
-pub(crate) use bins::bins_in;
 pub use context::EngineContext;
-pub(crate) use create_bounds::{HubKnown, early as early_bounds, node_time};
 pub use error::{EngineError, Fatal, PassError};
-pub(crate) use findings::{Findings, LookWishes, PERSONS_PATIENCE};
 pub use gate::cleared::Cleared;
-pub use hub::{AnchorState, AnchorWatch};
-pub use kept_warnings::{KeptWarning, heard_warnings, kept_warnings};
-pub use node_look::{LookTurn, NodeLook};
-pub(crate) use volumes::{loose_of, volumes_of};
+pub(crate) use gate::create_bounds::{HubKnown, early as early_bounds, node_time};
+pub(crate) use gate::volumes::{loose_of, volumes_of};
+pub(crate) use memory::backups::memories_in;
+pub(crate) use memory::bins::bins_in;
+pub use memory::kept_warnings::{KeptWarning, heard_warnings, kept_warnings};
+pub(crate) use pass::findings::{Findings, LookWishes, PERSONS_PATIENCE};
+pub use pass::node_look::{LookTurn, NodeLook};
 
-pub(crate) use collected::signatures_of;
+pub(crate) use approvals::collected::signatures_of;
+pub use approvals::pending::{KeptItem, ReplacedItem};
+pub(crate) use approvals::pending::{waiting, waiting_by_op};
+pub use approvals::withdraw::{WithdrawError, records as withdraw_records};
 pub use evenkeel_core::gate::approval::RaisedBy;
-pub use pending::{KeptItem, ReplacedItem};
-pub(crate) use pending::{waiting, waiting_by_op};
-pub use progress::Progress;
-pub use reconcile::{BegunPass, PassCause, PassId};
-pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
-pub use task_progress::{LogView, LogViewers};
-pub use withdraw::{WithdrawError, records as withdraw_records};
+pub use lane::progress::Progress;
+pub use lane::task_progress::{LogView, LogViewers};
+pub use pass::reconcile::{BegunPass, PassCause, PassId};
+pub use pass::report::{GuestError, Hold, OpEnd, OpReport, Report};
 
 use crate::journal::resolve::RESOLVED;
 use crate::journal::{JournalState, Note, Record, Retry, seconds};
@@ -97,8 +64,8 @@ use crate::observe::remembering::NodeMemory;
 use crate::pve::Client;
 use crate::queue::{JobEvent as LaneEvent, Queue};
 use approvals::Refusals;
+use approvals::pending::NotRaised;
 use lane::OpResult;
-use pending::NotRaised;
 use settle::{Settled, Settler, settle, why};
 
 /// The lanes at work.

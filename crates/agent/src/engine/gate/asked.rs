@@ -15,8 +15,8 @@ use evenkeel_core::operate::pve_call::PveCall;
 use super::NotCleared;
 use super::cleared::{Cleared, allowed};
 use crate::engine::EngineContext;
-use crate::engine::act_rights::check_rights;
-use crate::engine::final_backup::check_room;
+use crate::engine::gate::act_rights::check_rights;
+use crate::engine::lane::final_backup::check_room;
 use crate::observe::{observe_guest, observe_snapshots};
 
 /// What somebody asked for.

@@ -15,7 +15,7 @@ use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
 use super::make::MakingMarks;
-use crate::engine::removals::RemovalProof;
+use crate::engine::gate::removals::RemovalProof;
 use crate::journal::Details;
 
 /// An act the gate let through, with the guest as it was at that moment. Only the gate makes one:

@@ -23,11 +23,11 @@ use evenkeel_core::operate::operation::{SourceMark, StorageName, UnixSeconds, Up
 use evenkeel_core::operate::recover::NumberUse;
 use futures_util::future;
 
-use super::super::EngineContext;
-use super::super::evidence::{free_by_quorum, number_use};
-use super::super::identity_proof::{TASKS_LISTED_MAX, mark_number, unread_task};
-use super::super::surroundings::observe_number;
-use super::super::volumes::volumes_of;
+use crate::engine::EngineContext;
+use crate::engine::gate::identity_proof::{TASKS_LISTED_MAX, mark_number, unread_task};
+use crate::engine::gate::surroundings::observe_number;
+use crate::engine::gate::volumes::volumes_of;
+use crate::engine::settle::evidence::{free_by_quorum, number_use};
 use crate::observe::observe_guest;
 use crate::pve::error::{Error, ErrorClass};
 use crate::pve::list::{ListReading, UnreadRow};

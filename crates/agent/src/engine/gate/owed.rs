@@ -19,8 +19,8 @@ use super::NotCleared;
 use super::cleared::{Cleared, allowed};
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
-use crate::engine::identity_proof::{our_tasks, read_tasks};
-use crate::engine::volumes::check_detached;
+use crate::engine::gate::identity_proof::{our_tasks, read_tasks};
+use crate::engine::gate::volumes::check_detached;
 use crate::journal::{Kept, Record, Subject};
 use crate::observe::observe_guest;
 
