@@ -19,13 +19,6 @@ mod plan_one;
 mod queue;
 mod repair;
 mod server;
-#[expect(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "a few of the keys and values of core's own tests"
-)]
-#[path = "../../core/tests/sign/support.rs"]
-mod signing_keys;
 mod verify;
 
 use std::process::ExitCode;

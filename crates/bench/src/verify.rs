@@ -14,7 +14,7 @@ use evenkeel_core::sign::{
 
 use crate::BenchRow;
 use crate::measure::by_turns;
-use crate::signing_keys::{Key, act, alice, clock, sealed_text, statement, trust};
+use evenkeel_testkit::signing_keys::{Key, act, alice, clock, sealed_text, statement, trust};
 
 /// Rounds of the two that take microseconds.
 const ROUNDS: usize = 301;

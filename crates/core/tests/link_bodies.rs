@@ -1,23 +1,16 @@
 //! Every body that travels over the link, bent: read or refused with a reason, never a panic, and what is read is bounded.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "how long bodies are bent is told by the environment, and measured"
-)]
-
-#[path = "support/bent_json.rs"]
-mod bent_json;
+#![expect(clippy::disallowed_types, reason = "how long bodies are bent is measured")]
 
 use std::time::Instant;
 
-use bent_json::BodyBender;
 use evenkeel_core::fleet::{
     AcknowledgeStatement, AnchorAnswer, DesiredStatement, DocumentFiles, EnrolAnswer, EnrolRequest,
     EnrolStatement, Generation, HeadStatement, HostReport, HubProblem, LoginStatement, PollAnswer,
     ReportAnswer, ReportStatement, SealedText, WireDocument,
 };
 use evenkeel_core::sign::{Namespace, SIGNATURES_MAX, STATEMENT_BYTES_MAX};
+use evenkeel_testkit::bent_json::BodyBender;
 use serde_json::{Value, json};
 
 /// What every sealed value holds to: an envelope within its bounds, or a reason.
@@ -192,7 +185,7 @@ fn bodies() -> Vec<LinkBody> {
 
 #[test]
 fn whatever_travels_over_the_link_is_read_or_refused() {
-    let mut bender = BodyBender::new();
+    let mut bender = BodyBender::seeded();
     for (name, good, read) in bodies() {
         read(&serde_json::to_vec(&good).unwrap());
         let began = Instant::now();

@@ -6,12 +6,12 @@ use evenkeel_core::sign::HostBinding;
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::bent_json::BodyBender;
 use super::config::is_credential;
 use super::enrol::{EnrolError, enrol};
 use super::exchange::{HubExchange, HubFuture, HubOutcome, HubRequest};
 use super::link::unexpected;
 use crate::host_key::HostKey;
+use evenkeel_testkit::bent_json::BodyBender;
 
 /// What is told of an answer is no longer than this, whoever wrote it.
 const WORDS_MAX: usize = 300;
@@ -35,7 +35,7 @@ async fn an_answer_to_an_enrolment_is_a_credential_or_a_typed_refusal() {
     let token = SecretString::from(format!("evke_{}", "0".repeat(64)));
     let credential = format!("evkc_{}", "0".repeat(64));
     let good = json!({"hub_id": "0123456789abcdef0123456789abcdef", "credential": credential});
-    let mut bender = BodyBender::new();
+    let mut bender = BodyBender::seeded();
     let began = Instant::now();
     let mut case = 0;
     while BodyBender::goes_on(case, began) {
@@ -57,7 +57,7 @@ async fn an_answer_to_an_enrolment_is_a_credential_or_a_typed_refusal() {
 #[test]
 fn what_a_hub_says_instead_of_an_answer_is_told_in_bounded_plain_words() {
     let good = json!({"title": "no", "status": 409, "code": "conflict", "detail": "x\u{1b}[2J".repeat(40)});
-    let mut bender = BodyBender::new();
+    let mut bender = BodyBender::seeded();
     let began = Instant::now();
     let mut case = 0;
     while BodyBender::goes_on(case, began) {

@@ -12,9 +12,6 @@
 
 #[cfg(test)]
 mod bent_answers;
-#[cfg(test)]
-#[path = "../../../core/tests/support/bent_json.rs"]
-mod bent_json;
 pub mod config;
 pub mod desk;
 pub mod document_reader;

@@ -10,8 +10,8 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Expected, HostBinding, Loss, Nonce, PendingItem, TrustVersion};
 
-use crate::core_keys::{DIGEST, IDENTITY, destroy_params};
 use crate::support::{Desk, Run};
+use evenkeel_testkit::signing_keys::{DIGEST, IDENTITY, destroy_params};
 
 /// The kinds of keys `ssh-keygen` makes without a device.
 pub(crate) const KINDS: [&str; 2] = ["ed25519", "ecdsa"];

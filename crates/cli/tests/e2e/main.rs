@@ -11,9 +11,6 @@ mod applying_by_agent;
 mod approving;
 mod choosing;
 mod converges;
-#[expect(dead_code, reason = "its other users judge; this one has a command line")]
-#[path = "../../../core/tests/sign/support.rs"]
-mod core_keys;
 mod daemon;
 mod daemon_crash;
 mod daemon_looks;

@@ -2,8 +2,8 @@
 
 use evenkeel_core::sign::{AnyStatement, Envelope, Namespace};
 
-use crate::core_keys::{Forged, TOUCHED, VERIFIED, ed, one_of_each, sk_ecdsa, sk_ed};
 use crate::keys::{KINDS, Operator, steady};
+use evenkeel_testkit::signing_keys::{Forged, TOUCHED, VERIFIED, ed, one_of_each, sk_ecdsa, sk_ed};
 
 /// The exact bytes inside an envelope file.
 fn payload(operator: &Operator, name: &str) -> Vec<u8> {

@@ -2,8 +2,8 @@
 
 use evenkeel_core::sign::{Envelope, Namespace};
 
-use crate::core_keys::{alice, statement};
 use crate::keys::{Operator, steady};
+use evenkeel_testkit::signing_keys::{alice, statement};
 
 /// The reason code `verify` gives, in both forms, with one exit code.
 #[track_caller]

@@ -3,9 +3,9 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::browser::Browser;
 use super::desk::{Desk, HubProcess};
 use super::whole::{Running, enrol, started};
+use evenkeel_testkit::browser::Browser;
 
 const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 const FEWER_CORES: &str = "[guest.100]\nkind = \"lxc\"\ncores = 2\nrun = \"stopped\"\n";

@@ -1,14 +1,9 @@
 //! The real binary against a real hub: what a person sees of a fleet.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../../../hub/tests/console/browser.rs"]
-#[expect(dead_code, reason = "the tests of the console use more of it")]
-mod browser;
 mod console;
 mod demo;
 mod desk;
-#[path = "../../../core/tests/support/destroy_item.rs"]
-mod destroy_item;
 mod documents;
 mod enrolling;
 mod from_nothing;

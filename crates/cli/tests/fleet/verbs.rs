@@ -14,7 +14,7 @@ use evenkeel_hub::store::{DocumentRow, NewDraft, QueuedEnvelope};
 use serde_json::json;
 
 use super::desk::{Behind, Desk, HubProcess, PATIENCE};
-use super::destroy_item::destroy_item;
+use evenkeel_testkit::destroy_item::destroy_item;
 
 pub(crate) const TWO: &str = "[guest.101]\nkind = \"lxc\"\nhostname = \"web\"\ncores = 2\n";
 

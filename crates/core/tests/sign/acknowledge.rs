@@ -5,7 +5,7 @@ use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{Namespace, Nonce, PayloadHash, TrustVersion, Window};
 
 use crate::fleet::{Bend, author, hub, trust};
-use crate::support::{Key, NOW, alice, ed, host, sealed, vault};
+use evenkeel_testkit::signing_keys::{Key, NOW, alice, ed, host, sealed, vault};
 
 pub(crate) fn head(epoch: u64, seq: u64) -> JournalHead {
     JournalHead { epoch, seq, sum: PayloadHash([7; 32]), trust_version: TrustVersion(1) }

@@ -12,7 +12,9 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::interop::{allow, ssh_keygen_accepts};
-use crate::support::{Forged, Key, TOUCHED, ecdsa, ed, number, one_of_each, string, to_sign};
+use evenkeel_testkit::signing_keys::{
+    Forged, Key, TOUCHED, ecdsa, ed, number, one_of_each, string, to_sign,
+};
 
 const OP: &str = "evenkeel.op.v1";
 const MESSAGE: &[u8] = b"{\"format\":\"evenkeel/statement/v1\"}";

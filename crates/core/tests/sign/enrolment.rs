@@ -11,7 +11,7 @@ use evenkeel_core::sign::{
 };
 use evenkeel_core::words::diagnostic::{Code, FileId, SourceFile};
 
-use crate::support::{
+use evenkeel_testkit::signing_keys::{
     Key, NOW, act, alice, destroy_params, ed, expected, host, item_id, one_of_each, reason, sealed,
     sk_ed, vault,
 };
@@ -30,7 +30,7 @@ fn a_trust_file_made_by_enrolling_loads() {
     let trust = trust_file::load(&source(&good())).unwrap();
     assert_eq!(trust.version(), TrustVersion(1));
     assert_eq!(trust.signers().count(), 2);
-    assert_eq!(trust, crate::support::trust());
+    assert_eq!(trust, evenkeel_testkit::signing_keys::trust());
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_new_digest_makes_a_new_item() {
     let bytes = item().to_bytes().unwrap();
     let mut changed = item();
     changed.expected = evenkeel_core::sign::Expected::Guest {
-        identity: crate::support::IDENTITY.parse().unwrap(),
+        identity: evenkeel_testkit::signing_keys::IDENTITY.parse().unwrap(),
         digest: "3333333333333333333333333333333333333333".parse().unwrap(),
     };
     assert_ne!(PendingItem::id(&bytes), PendingItem::id(&changed.to_bytes().unwrap()));

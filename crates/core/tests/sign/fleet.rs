@@ -16,7 +16,7 @@ use evenkeel_core::sign::{
 use proptest::prelude::*;
 
 use crate::acknowledge::{acknowledgement, head};
-use crate::support::{Key, NOW, alice, ed, host, sealed, vault};
+use evenkeel_testkit::signing_keys::{Key, NOW, alice, ed, host, sealed, vault};
 
 const WEB: &str = "[guest.101]\nkind = \"lxc\"\ncores = 2\n";
 
@@ -494,7 +494,7 @@ fn a_host_needs_no_author_and_an_author_signs_no_act() {
     assert!(TrustedSigners::genesis(TrustVersion(1), without).is_ok());
     let alone = vec![author().signer("ada", Role::Author)];
     assert!(TrustedSigners::genesis(TrustVersion(1), alone).is_err());
-    let statement = crate::support::statement();
+    let statement = evenkeel_testkit::signing_keys::statement();
     let approval = sealed(&statement.to_bytes().unwrap(), Namespace::Op, &[&author()]);
     let refusal = evenkeel_core::sign::statement_of(&approval, &trust(), NOW).unwrap_err();
     assert_eq!(refusal.reason, R::RoleDenied);

@@ -9,7 +9,7 @@ use evenkeel_core::sign::{
 };
 use evenkeel_core::words::diagnostic::{FileId, SourceFile};
 
-use crate::support::{Forged, alice, one_of_each, sealed_text, statement, vault};
+use evenkeel_testkit::signing_keys::{Forged, alice, one_of_each, sealed_text, statement, vault};
 
 fn good_trust_file() -> String {
     let text = trust_file::add(&trust_file::empty(), &alice().signer("alice", Role::Operational));

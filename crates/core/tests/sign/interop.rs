@@ -10,7 +10,7 @@ use evenkeel_core::sign::{
 };
 use tempfile::TempDir;
 
-use crate::support::{
+use evenkeel_testkit::signing_keys::{
     Forged, TOUCHED, VERIFIED, act, clock, one_of_each, sk_ecdsa, sk_ed, statement, vault,
 };
 
@@ -125,7 +125,7 @@ pub(crate) fn allow(dir: &Path, keys: impl Iterator<Item = PublicKey>) {
 #[test]
 fn v31_what_we_assemble_verifies_in_openssh_for_every_key_type() {
     let dir = TempDir::new().unwrap();
-    allow(dir.path(), one_of_each().iter().map(crate::support::Key::public));
+    allow(dir.path(), one_of_each().iter().map(evenkeel_testkit::signing_keys::Key::public));
     for key in one_of_each() {
         let bytes = evenkeel_core::sign::signed_bytes(Namespace::Op, b"m");
         let raw = key.sign_bytes(&bytes, TOUCHED, 9);
@@ -140,7 +140,7 @@ fn v31_what_we_assemble_verifies_in_openssh_for_every_key_type() {
 fn v08_openssh_takes_an_untouched_security_key_and_we_do_not() {
     let dir = TempDir::new().unwrap();
     let keys = [sk_ed(2), sk_ecdsa(4)];
-    allow(dir.path(), keys.iter().map(crate::support::Key::public));
+    allow(dir.path(), keys.iter().map(evenkeel_testkit::signing_keys::Key::public));
     for key in keys {
         for (flags, ours) in [(0, false), (0x04, false), (TOUCHED, true), (VERIFIED, true)] {
             let armour = Forged::with(&key, OP, b"", b"m", flags, 1).armour();

@@ -15,8 +15,10 @@ use evenkeel_core::sign::{
     TrustedSigners, Validity, Window, collect, rotate,
 };
 
-use super::support::{Key, NOW, act, ed, host, item_id, sealed, sealed_text, statement};
 use super::t_rotation::following;
+use evenkeel_testkit::signing_keys::{
+    Key, NOW, act, ed, host, item_id, sealed, sealed_text, statement,
+};
 
 /// Story, rules, requester, steps.
 const STORIES: &[(&str, &str, &str, &str)] = &[

@@ -14,7 +14,6 @@ mod interop;
 mod k_quorum;
 mod p_binding;
 mod p_payload;
-mod support;
 mod t_lineage;
 mod t_rotation;
 mod t_time;

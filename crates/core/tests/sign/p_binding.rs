@@ -4,7 +4,7 @@ use evenkeel_core::action_registry::{ActionKind, ParamForm};
 use evenkeel_core::model::reason::{ReasonCode as R, Refusal};
 use evenkeel_core::sign::{Act, ApprovalDecision, Expected, FoundGuest, HostBinding, render};
 
-use crate::support::{
+use evenkeel_testkit::signing_keys::{
     DIGEST, IDENTITY, act, approved, decide, ed, found, host, params, reason, statement,
 };
 

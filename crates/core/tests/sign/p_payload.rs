@@ -5,7 +5,9 @@ use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{Envelope, Namespace, PendingItem, STATEMENT_BYTES_MAX, Statement};
 use proptest::prelude::*;
 
-use crate::support::{IDENTITY, act, alice, approved, params, reason, sealed, statement};
+use evenkeel_testkit::signing_keys::{
+    IDENTITY, act, alice, approved, params, reason, sealed, statement,
+};
 
 fn text() -> String {
     String::from_utf8(statement().to_bytes().unwrap()).unwrap()

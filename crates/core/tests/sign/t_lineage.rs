@@ -10,8 +10,8 @@ use evenkeel_core::sign::{
     TrustedSigners, Window,
 };
 
-use crate::support::{Key, NOW, alice, clock, ed, host, sealed, trust, vault};
 use crate::t_rotation::following;
+use evenkeel_testkit::signing_keys::{Key, NOW, alice, clock, ed, host, sealed, trust, vault};
 
 const DAY: u64 = 86_400;
 

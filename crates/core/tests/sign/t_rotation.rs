@@ -10,7 +10,7 @@ use evenkeel_core::sign::{
     TrustHash, TrustVersion, TrustedSigners, Validity, Window, authorise, render, rotate,
 };
 
-use crate::support::{
+use evenkeel_testkit::signing_keys::{
     Key, NOW, act, alice, approved, clock, ecdsa, ed, host, reason, sealed, sk_ed, statement,
     trust, vault,
 };

@@ -9,7 +9,7 @@ use evenkeel_core::sign::{
     SpentNonces, Statement, StatementLimits, TrustVersion, Window, authorise,
 };
 
-use crate::support::{
+use evenkeel_testkit::signing_keys::{
     NOW, act, alice, approved, clock as steady, ed, found, sealed, statement, trust, vault,
 };
 
@@ -89,16 +89,16 @@ fn t02_the_same_statement_signed_by_another_key_is_the_same_statement() {
 
 #[test]
 fn t02_a_malleated_ecdsa_signature_is_the_same_statement() {
-    let key = crate::support::ecdsa(3);
+    let key = evenkeel_testkit::signing_keys::ecdsa(3);
     let payload = statement().to_bytes().unwrap();
-    let crate::support::Key::P256(secret) = &key else { unreachable!() };
+    let evenkeel_testkit::signing_keys::Key::P256(secret) = &key else { unreachable!() };
     let bytes = evenkeel_core::sign::signed_bytes(Namespace::Op, &payload);
     let made: p256::ecdsa::Signature = p256::ecdsa::signature::Signer::sign(secret, &bytes);
     let (r, s) = made.split_scalars();
     let twin = p256::ecdsa::Signature::from_scalars(r, -s).unwrap();
     let armour = |signature: &p256::ecdsa::Signature| {
-        let inner = crate::support::numbers(signature);
-        let string = crate::support::string;
+        let inner = evenkeel_testkit::signing_keys::numbers(signature);
+        let string = evenkeel_testkit::signing_keys::string;
         let raw = [string(b"ecdsa-sha2-nistp256"), string(&inner)].concat();
         evenkeel_core::sign::assemble(&key.public(), Namespace::Op, &raw).unwrap()
     };

@@ -11,7 +11,7 @@ use evenkeel_core::sign::{
 };
 use sha2::{Digest, Sha512};
 
-use crate::support::{
+use evenkeel_testkit::signing_keys::{
     Forged, Key, TOUCHED, VERIFIED, act, alice, approved, clock, concat, decide, ecdsa, ed, reason,
     sealed, sk_ecdsa, sk_ed, statement, string, to_sign, trust, vault,
 };

@@ -4,7 +4,7 @@ use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{Envelope, Namespace, SshSig, armour, verify};
 use sha2::{Digest, Sha256, Sha512};
 
-use crate::support::{
+use evenkeel_testkit::signing_keys::{
     Forged, Key, TOUCHED, act, alice, approved, concat, ecdsa, ed, number, numbers, one_of_each,
     reason, sk_ed, statement, string, to_sign,
 };

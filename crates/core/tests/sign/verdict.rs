@@ -4,7 +4,7 @@ use evenkeel_core::fleet::{EnvelopeVerdict, HandedIn, HubId, SealedText, Verdict
 use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::sign::{Envelope, Namespace, PayloadHash};
 
-use crate::support::{Key, ed, host};
+use evenkeel_testkit::signing_keys::{Key, ed, host};
 
 /// What makes a statement another.
 type Bend = fn(&mut VerdictStatement);

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::TestBed;
 use super::crash::{child, killed};
-use super::postgres::TestPostgres;
 use crate::death_point;
 use crate::store::{
     ArchiveCheck, ArchiveLimits, ArchiveRound, Database, DatabaseKind, HubStore, HubTime,
     StoreError, restore_file,
 };
+use evenkeel_testkit::postgres::TestPostgres;
 
 const DATABASE: &str = "EVENKEEL_HUB_TEST_DATABASE";
 const ARCHIVE: &str = "EVENKEEL_HUB_TEST_ARCHIVE";

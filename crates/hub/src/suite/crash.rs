@@ -10,12 +10,12 @@ use std::process::Command;
 use evenkeel_core::fleet::{GuestReport, HostReport, ToldOperation};
 
 use super::document;
-use super::postgres::TestPostgres;
 use crate::death_point;
 use crate::secret_text::{SecretKind, SecretText, random_hex};
 use crate::store::{
     Database, EnvelopeKind, HubStore, HubTime, NewEnvelope, NewHead, NewHost, NewReport,
 };
+use evenkeel_testkit::postgres::TestPostgres;
 
 const DATABASE: &str = "EVENKEEL_HUB_TEST_DATABASE";
 const SAYS: &str = "EVENKEEL_HUB_TEST_SAYS";

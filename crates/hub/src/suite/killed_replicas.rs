@@ -22,10 +22,10 @@ use sqlx::Row as _;
 use super::PATIENCE;
 use super::crash::child;
 use super::host::{HubReply, TestHost};
-use super::postgres::TestPostgres;
 use crate::secret_text::{SecretKind, SecretText, random_hex};
 use crate::server::{ServeLimits, ServerOptions, TlsChoice, TrustedProxies, start};
 use crate::store::{Account, AccountKey, Database, HubStore, HubTime, NewAccount, PersonRole};
+use evenkeel_testkit::postgres::TestPostgres;
 
 const DATABASE: &str = "EVENKEEL_HUB_TEST_DATABASE";
 const LISTEN: &str = "EVENKEEL_HUB_TEST_LISTEN";

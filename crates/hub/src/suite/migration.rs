@@ -5,11 +5,11 @@ use std::process::{Command, Stdio};
 use sqlx::Executor as _;
 
 use super::crash::{child, killed};
-use super::postgres::TestPostgres;
 use crate::death_point;
 use crate::secret_text::SecretHash;
 use crate::store::migrate::{self, SCHEMA, STEPS, SchemaStep};
 use crate::store::{Database, DatabaseKind, HubStore, StoreError};
+use evenkeel_testkit::postgres::TestPostgres;
 
 /// What the next version might do: a table, a column with a value for old rows, an index.
 const NEXT: &str = "CREATE TABLE next_things (id TEXT NOT NULL PRIMARY KEY);\n\

@@ -14,7 +14,6 @@ mod links;
 mod logins;
 mod migration;
 mod people;
-pub(crate) mod postgres;
 mod pushes;
 mod replicas;
 mod reports;
@@ -31,7 +30,7 @@ use futures_util::{StreamExt as _, stream};
 use crate::routes::Hub;
 use crate::server::{RunningHub, ServeLimits, ServerOptions, TlsChoice, TrustedProxies, start};
 use crate::store::{HubStore, NewDocument};
-use postgres::TestPostgres;
+use evenkeel_testkit::postgres::TestPostgres;
 
 /// How long anything that must happen may take on a busy machine. Where all is well nothing takes nearly as long.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);

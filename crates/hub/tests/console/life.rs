@@ -3,9 +3,9 @@
 use evenkeel_hub::store::PersonRole;
 use serde_json::{Value, json};
 
-use super::browser::Browser;
 use super::keys::TestKey;
 use super::stage::{HOST_SEED, Stage, item, told};
+use evenkeel_testkit::browser::Browser;
 
 const GOOD: &str = "[guest.101]\nkind = \"lxc\"\ncores = 4\n";
 

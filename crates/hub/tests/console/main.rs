@@ -4,14 +4,9 @@
 //! Pictures of every page are left in `target/screens` for eyes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod browser;
-#[path = "../../../core/tests/support/destroy_item.rs"]
-mod destroy_item;
 #[path = "../people/world.rs"]
 #[expect(dead_code, reason = "the tests of the interface use more of it")]
 mod keys;
 mod life;
 mod pages;
-#[path = "../../src/suite/postgres.rs"]
-mod postgres;
 mod stage;

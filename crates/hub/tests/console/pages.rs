@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use evenkeel_hub::store::PersonRole;
 use serde_json::{Value, json};
 
-use super::browser::{Browser, Look, axe};
 use super::stage::{HOST_SEED, Stage, item, told, troubled};
+use evenkeel_testkit::browser::{Browser, Look, axe};
 
 /// The most that a page and all it loads may weigh.
 const PAGE_BYTES_MAX: u64 = 150 * 1024;

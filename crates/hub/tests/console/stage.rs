@@ -13,9 +13,9 @@ use evenkeel_hub::server::{
 use evenkeel_hub::store::{Account, AccountKey, NewAccount, NewHost, NewReport, PersonRole};
 use serde_json::{Value, json};
 
-use super::browser::Browser;
-use super::destroy_item::destroy_item;
 use super::keys::{TestKey, binding, nonce, now, window};
+use evenkeel_testkit::browser::Browser;
+use evenkeel_testkit::destroy_item::destroy_item;
 
 /// The seed of the key of every host that can sign.
 pub(crate) const HOST_SEED: u8 = 200;

@@ -5,8 +5,8 @@ use evenkeel_core::sign::{Namespace, PendingItem};
 use evenkeel_hub::store::PersonRole;
 use serde_json::{Value, json};
 
-use super::destroy_item::destroy_item;
 use super::world::{TestKey, With, World, binding, nonce, now, window};
+use evenkeel_testkit::destroy_item::destroy_item;
 
 fn item(host: &str, seed: u8) -> PendingItem {
     destroy_item(binding(host, seed), nonce(), now().minus(60))

@@ -18,8 +18,8 @@ use evenkeel_hub::store::{AccountActor, AccountKey, PersonRole};
 use serde_json::{Value, json};
 
 use super::access_table::{WEB, filled, form, furnished, is_done};
-use super::bent_json::BodyBender;
 use super::world::{HUB_URL, StoreContents, TestAnswer, TestKey, With, World, binding, files};
+use evenkeel_testkit::bent_json::BodyBender;
 
 /// Cases of each body in a run of the tests: each is several requests to a database, and on PostgreSQL a new database for
 /// every world takes its time.
@@ -384,7 +384,7 @@ async fn bent_cases(row: &RouteRow, first: u32, bender: &mut BodyBender) -> Resu
 }
 
 async fn every_bent_body_is_answered_or_refused_and_a_refusal_changes_nothing(most: u32) -> String {
-    let mut bender = BodyBender::new();
+    let mut bender = BodyBender::seeded();
     let is_long = std::env::var_os("EVENKEEL_FUZZ_SECONDS").is_some();
     let mut rows = 0;
     let mut taken = 0;

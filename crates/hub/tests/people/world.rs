@@ -26,7 +26,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Connection as _, Row as _};
 use tower::ServiceExt as _;
 
-use crate::postgres::TestPostgres;
+use evenkeel_testkit::postgres::TestPostgres;
 
 pub(crate) const HUB_URL: &str = "https://hub.example:8443";
 

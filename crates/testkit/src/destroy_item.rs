@@ -7,11 +7,7 @@ use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Expected, HostBinding, LastBackup, Nonce, PendingItem, TrustVersion};
 
 /// The destroy of `qemu/101`, which nobody ever backed up.
-pub(crate) fn destroy_item(
-    host: HostBinding,
-    serial: Nonce,
-    raised_at: UnixSeconds,
-) -> PendingItem {
+pub fn destroy_item(host: HostBinding, serial: Nonce, raised_at: UnixSeconds) -> PendingItem {
     let destroy = Destroy {
         kind: GuestKind::Qemu,
         stop: true,

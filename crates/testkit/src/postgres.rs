@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 const ANSWERS_WITHIN: Duration = Duration::from_mins(2);
 
 /// A server that listens on a socket in its own directory.
-pub(crate) struct TestPostgres {
+pub struct TestPostgres {
     directory: tempfile::TempDir,
     server: Child,
 }
 
 impl TestPostgres {
     /// Makes a cluster and starts it, without syncs: a test's data is worth none.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let bin = binaries();
         let directory = tempfile::Builder::new().prefix("ekpg").tempdir_in("/tmp").unwrap();
         let data = directory.path().join("data");
@@ -74,7 +74,7 @@ impl TestPostgres {
     }
 
     /// Makes an empty database; its address.
-    pub(crate) fn database(&self, name: &str) -> String {
+    pub fn database(&self, name: &str) -> String {
         let created = Command::new(binaries().join("createdb"))
             .arg("-h")
             .arg(self.directory.path())

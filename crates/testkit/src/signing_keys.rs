@@ -17,54 +17,54 @@ use evenkeel_core::sign::{
 use sha2::{Digest, Sha256, Sha512};
 
 /// The moment the tests play at.
-pub(crate) const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
+pub const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
 
 /// SSH's string: a length and bytes.
-pub(crate) fn string(bytes: &[u8]) -> Vec<u8> {
+pub fn string(bytes: &[u8]) -> Vec<u8> {
     let mut out = u32::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
     out.extend_from_slice(bytes);
     out
 }
 
-pub(crate) fn concat(parts: &[&[u8]]) -> Vec<u8> {
+pub fn concat(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
 /// A private key of each type, made from a seed.
 #[derive(Clone)]
-pub(crate) enum Key {
+pub enum Key {
     Ed(ed25519_dalek::SigningKey),
     SkEd(ed25519_dalek::SigningKey, &'static str),
     P256(p256::ecdsa::SigningKey),
     SkP256(p256::ecdsa::SigningKey, &'static str),
 }
 
-pub(crate) fn ed(seed: u8) -> Key {
+pub fn ed(seed: u8) -> Key {
     Key::Ed(ed25519_dalek::SigningKey::from_bytes(&[seed; 32]))
 }
 
-pub(crate) fn sk_ed(seed: u8) -> Key {
+pub fn sk_ed(seed: u8) -> Key {
     Key::SkEd(ed25519_dalek::SigningKey::from_bytes(&[seed; 32]), "ssh:")
 }
 
-pub(crate) fn ecdsa(seed: u8) -> Key {
+pub fn ecdsa(seed: u8) -> Key {
     Key::P256(p256::ecdsa::SigningKey::from_slice(&[seed; 32]).unwrap())
 }
 
-pub(crate) fn sk_ecdsa(seed: u8) -> Key {
+pub fn sk_ecdsa(seed: u8) -> Key {
     Key::SkP256(p256::ecdsa::SigningKey::from_slice(&[seed; 32]).unwrap(), "ssh:")
 }
 
 /// One key of each allowed type.
-pub(crate) fn one_of_each() -> [Key; 4] {
+pub fn one_of_each() -> [Key; 4] {
     [ed(1), sk_ed(2), ecdsa(3), sk_ecdsa(4)]
 }
 
-pub(crate) const TOUCHED: u8 = 0x01;
-pub(crate) const VERIFIED: u8 = 0x05;
+pub const TOUCHED: u8 = 0x01;
+pub const VERIFIED: u8 = 0x05;
 
 impl Key {
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Ed(_) => "ssh-ed25519",
             Self::SkEd(..) => "sk-ssh-ed25519@openssh.com",
@@ -73,7 +73,7 @@ impl Key {
         }
     }
 
-    pub(crate) fn blob(&self) -> Vec<u8> {
+    pub fn blob(&self) -> Vec<u8> {
         let name = string(self.name().as_bytes());
         match self {
             Self::Ed(key) => concat(&[&name, &string(key.verifying_key().as_bytes())]),
@@ -89,12 +89,12 @@ impl Key {
         }
     }
 
-    pub(crate) fn public(&self) -> PublicKey {
+    pub fn public(&self) -> PublicKey {
         PublicKey::from_blob(&self.blob()).unwrap()
     }
 
     /// SSH's signature string over bytes; flags and counter matter to security keys only.
-    pub(crate) fn sign_bytes(&self, bytes: &[u8], flags: u8, counter: u32) -> Vec<u8> {
+    pub fn sign_bytes(&self, bytes: &[u8], flags: u8, counter: u32) -> Vec<u8> {
         let device = |application: &str| {
             let application = Sha256::digest(application);
             let message = Sha256::digest(bytes);
@@ -115,11 +115,11 @@ impl Key {
     }
 
     /// A whole signature in the profile, armoured.
-    pub(crate) fn sign(&self, namespace: Namespace, message: &[u8]) -> String {
+    pub fn sign(&self, namespace: Namespace, message: &[u8]) -> String {
         Forged::by(self, namespace.as_str(), message).armour()
     }
 
-    pub(crate) fn signer(&self, name: &str, role: Role) -> Signer {
+    pub fn signer(&self, name: &str, role: Role) -> Signer {
         let name = name.parse().unwrap();
         let key = self.public();
         Signer { name, role, key, validity: Validity::ALWAYS, sk: SkPolicy::Presence }
@@ -130,13 +130,13 @@ fn sec1(key: &p256::ecdsa::SigningKey) -> Vec<u8> {
     key.verifying_key().to_sec1_point(false).as_bytes().to_vec()
 }
 
-pub(crate) fn numbers(signature: &p256::ecdsa::Signature) -> Vec<u8> {
+pub fn numbers(signature: &p256::ecdsa::Signature) -> Vec<u8> {
     let (r, s) = signature.split_bytes();
     concat(&[&number(&r), &number(&s)])
 }
 
 /// SSH's number: no zeros in front but the one that keeps it positive.
-pub(crate) fn number(digits: &[u8]) -> Vec<u8> {
+pub fn number(digits: &[u8]) -> Vec<u8> {
     let zeros = digits.iter().take_while(|digit| **digit == 0).count();
     let digits = &digits[zeros..];
     let sign: &[u8] = if digits.first().is_some_and(|first| *first >= 0x80) { &[0] } else { &[] };
@@ -145,23 +145,23 @@ pub(crate) fn number(digits: &[u8]) -> Vec<u8> {
 
 /// A signature blob, field by field, to be bent.
 #[derive(Clone)]
-pub(crate) struct Forged {
-    pub(crate) version: u32,
-    pub(crate) key: Vec<u8>,
-    pub(crate) namespace: Vec<u8>,
-    pub(crate) reserved: Vec<u8>,
-    pub(crate) hash: Vec<u8>,
-    pub(crate) signature: Vec<u8>,
+pub struct Forged {
+    pub version: u32,
+    pub key: Vec<u8>,
+    pub namespace: Vec<u8>,
+    pub reserved: Vec<u8>,
+    pub hash: Vec<u8>,
+    pub signature: Vec<u8>,
 }
 
 impl Forged {
     /// An honest signature.
-    pub(crate) fn by(key: &Key, namespace: &str, message: &[u8]) -> Self {
+    pub fn by(key: &Key, namespace: &str, message: &[u8]) -> Self {
         Self::with(key, namespace, b"", message, TOUCHED, 7)
     }
 
     /// A signature over this namespace and reserved field by SHA-512.
-    pub(crate) fn with(
+    pub fn with(
         key: &Key,
         namespace: &str,
         reserved: &[u8],
@@ -180,7 +180,7 @@ impl Forged {
         }
     }
 
-    pub(crate) fn blob(&self) -> Vec<u8> {
+    pub fn blob(&self) -> Vec<u8> {
         concat(&[
             b"SSHSIG",
             &self.version.to_be_bytes(),
@@ -192,43 +192,42 @@ impl Forged {
         ])
     }
 
-    pub(crate) fn armour(&self) -> String {
+    pub fn armour(&self) -> String {
         armour::encode(&self.blob())
     }
 }
 
 /// What is signed, built by hand and not by the code under test.
-pub(crate) fn to_sign(namespace: &[u8], reserved: &[u8], hash: &[u8], digest: &[u8]) -> Vec<u8> {
+pub fn to_sign(namespace: &[u8], reserved: &[u8], hash: &[u8], digest: &[u8]) -> Vec<u8> {
     concat(&[b"SSHSIG", &string(namespace), &string(reserved), &string(hash), &string(digest)])
 }
 
-pub(crate) fn host() -> HostBinding {
+pub fn host() -> HostBinding {
     HostBinding { id: "pve1".parse().unwrap(), key: ed(200).public().fingerprint() }
 }
 
-pub(crate) const IDENTITY: &str =
-    "1111111111111111111111111111111111111111111111111111111111111111";
-pub(crate) const DIGEST: &str = "2222222222222222222222222222222222222222";
+pub const IDENTITY: &str = "1111111111111111111111111111111111111111111111111111111111111111";
+pub const DIGEST: &str = "2222222222222222222222222222222222222222";
 
-pub(crate) fn expected() -> Expected {
+pub fn expected() -> Expected {
     Expected::Guest { identity: IDENTITY.parse().unwrap(), digest: DIGEST.parse().unwrap() }
 }
 
-pub(crate) fn found() -> FoundGuest {
+pub fn found() -> FoundGuest {
     FoundGuest::Guest { identity: IDENTITY.parse().unwrap(), digest: DIGEST.parse().unwrap() }
 }
 
-pub(crate) fn params(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub fn params(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-pub(crate) fn destroy_params() -> BTreeMap<String, String> {
+pub fn destroy_params() -> BTreeMap<String, String> {
     let kind = GuestKind::Qemu;
     Destroy { kind, stop: true, unprotect: false, purge: false, final_backup: None }.params()
 }
 
 /// The statement of the tests: destroy qemu/101.
-pub(crate) fn statement() -> Statement {
+pub fn statement() -> Statement {
     Statement {
         op: ActionKind::Destroy,
         host: host(),
@@ -244,7 +243,7 @@ pub(crate) fn statement() -> Statement {
 }
 
 /// The act that statement approves.
-pub(crate) fn act() -> Act {
+pub fn act() -> Act {
     Act {
         op: ActionKind::Destroy,
         host: host(),
@@ -257,51 +256,51 @@ pub(crate) fn act() -> Act {
 }
 
 /// The name of the item it waits as.
-pub(crate) fn item_id() -> PendingId {
+pub fn item_id() -> PendingId {
     PendingId::of(b"an item")
 }
 
 /// The operational key of the tests.
-pub(crate) fn alice() -> Key {
+pub fn alice() -> Key {
     ed(10)
 }
 
 /// The recovery key of the tests.
-pub(crate) fn vault() -> Key {
+pub fn vault() -> Key {
     ed(20)
 }
 
-pub(crate) fn trust() -> TrustedSigners {
+pub fn trust() -> TrustedSigners {
     let signers =
         vec![alice().signer("alice", Role::Operational), vault().signer("vault", Role::Recovery)];
     TrustedSigners::genesis(TrustVersion(1), signers).unwrap()
 }
 
-pub(crate) fn clock() -> ClockReading {
+pub fn clock() -> ClockReading {
     ClockReading { now: NOW, mark: NOW, doubt: None }
 }
 
 /// The text of an approval of exact bytes.
-pub(crate) fn sealed_text(payload: &[u8], keys: &[&Key]) -> String {
+pub fn sealed_text(payload: &[u8], keys: &[&Key]) -> String {
     let armours: Vec<String> = keys.iter().map(|key| key.sign(Namespace::Op, payload)).collect();
     let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
     Envelope::seal(payload, &armours).unwrap()
 }
 
 /// An envelope over exact bytes, signed for one purpose.
-pub(crate) fn sealed(payload: &[u8], namespace: Namespace, keys: &[&Key]) -> Envelope {
+pub fn sealed(payload: &[u8], namespace: Namespace, keys: &[&Key]) -> Envelope {
     let armours: Vec<String> = keys.iter().map(|key| key.sign(namespace, payload)).collect();
     let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
     Envelope::parse(Envelope::seal(payload, &armours).unwrap().as_bytes()).unwrap()
 }
 
 /// An approval by alice of a statement.
-pub(crate) fn approved(statement: &Statement) -> Envelope {
+pub fn approved(statement: &Statement) -> Envelope {
     sealed(&statement.to_bytes().unwrap(), Namespace::Op, &[&alice()])
 }
 
 /// The decision over an approval of the tests' act, with nothing spent.
-pub(crate) fn decide(approval: &Envelope, act: &Act) -> ApprovalDecision {
+pub fn decide(approval: &Envelope, act: &Act) -> ApprovalDecision {
     authorise(
         approval,
         act,
@@ -312,6 +311,6 @@ pub(crate) fn decide(approval: &Envelope, act: &Act) -> ApprovalDecision {
     )
 }
 
-pub(crate) fn reason(approval: &Envelope, act: &Act) -> ReasonCode {
+pub fn reason(approval: &Envelope, act: &Act) -> ReasonCode {
     decide(approval, act).reason()
 }

@@ -30,7 +30,7 @@ const ARGUMENTS: [&str; 11] = [
     "--hide-scrollbars",
 ];
 
-pub(crate) struct Browser {
+pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
@@ -49,15 +49,15 @@ impl Drop for Browser {
 
 /// How a page is looked at.
 #[derive(Clone, Copy)]
-pub(crate) struct Look {
-    pub(crate) name: &'static str,
-    pub(crate) width: u32,
-    pub(crate) height: u32,
-    pub(crate) is_dark: bool,
+pub struct Look {
+    pub name: &'static str,
+    pub width: u32,
+    pub height: u32,
+    pub is_dark: bool,
 }
 
 impl Browser {
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         // reqwest is built without a provider of TLS; nothing here is dialled by TLS.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut driver = Command::new("chromedriver")
@@ -105,22 +105,22 @@ impl Browser {
     }
 
     /// Opens a page and waits until it is loaded.
-    pub(crate) async fn open(&self, url: &str) {
+    pub async fn open(&self, url: &str) {
         self.post("url", json!({"url": url})).await.unwrap();
     }
 
     /// Runs a function body in the page, and answers with what it returns.
-    pub(crate) async fn script(&self, body: &str) -> Value {
+    pub async fn script(&self, body: &str) -> Value {
         self.post("execute/sync", json!({"script": body, "args": []})).await.unwrap()
     }
 
     /// The same for one that answers later, by its last argument.
-    pub(crate) async fn later(&self, body: &str) -> Value {
+    pub async fn later(&self, body: &str) -> Value {
         self.post("execute/async", json!({"script": body, "args": []})).await.unwrap()
     }
 
     /// Waits until an expression holds in the page.
-    pub(crate) async fn until(&self, expression: &str) {
+    pub async fn until(&self, expression: &str) {
         let began = Instant::now();
         loop {
             let body = format!("return Boolean({expression})");
@@ -138,11 +138,11 @@ impl Browser {
     }
 
     /// Waits until the page holds a text.
-    pub(crate) async fn sees(&self, text: &str) {
+    pub async fn sees(&self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", Value::from(text))).await;
     }
 
-    pub(crate) async fn text(&self) -> String {
+    pub async fn text(&self) -> String {
         let text = self.script("return document.body.innerText").await;
         text.as_str().unwrap_or_default().to_owned()
     }
@@ -153,20 +153,20 @@ impl Browser {
         found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
     }
 
-    pub(crate) async fn click(&self, css: &str) {
+    pub async fn click(&self, css: &str) {
         let element = self.element(css).await;
         self.post(&format!("element/{element}/click"), json!({})).await.unwrap();
     }
 
     /// Types into a field, after what is in it; keys as `WebDriver` names them.
-    pub(crate) async fn keys(&self, css: &str, text: &str) {
+    pub async fn keys(&self, css: &str, text: &str) {
         let element = self.element(css).await;
         let body = json!({"text": text});
         self.post(&format!("element/{element}/value"), body).await.unwrap();
     }
 
     /// Puts a text in place of what is in a field, as typing does.
-    pub(crate) async fn fill(&self, css: &str, text: &str) {
+    pub async fn fill(&self, css: &str, text: &str) {
         let body = format!(
             "const field = document.querySelector({}); field.focus(); field.value = {};\
              field.dispatchEvent(new Event('input', {{bubbles: true}}));",
@@ -176,12 +176,12 @@ impl Browser {
         self.script(&body).await;
     }
 
-    pub(crate) async fn path(&self) -> String {
+    pub async fn path(&self) -> String {
         self.script("return location.pathname").await.as_str().unwrap().to_owned()
     }
 
     /// Changes what a page is looked at with.
-    pub(crate) async fn look(&self, look: Look) {
+    pub async fn look(&self, look: Look) {
         let Look { width, height, is_dark, .. } = look;
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1,
             "mobile": width < 500});
@@ -191,12 +191,12 @@ impl Browser {
         self.command("Emulation.setEmulatedMedia", media).await;
     }
 
-    pub(crate) async fn command(&self, name: &str, params: Value) -> Value {
+    pub async fn command(&self, name: &str, params: Value) -> Value {
         self.post("goog/cdp/execute", json!({"cmd": name, "params": params})).await.unwrap()
     }
 
     /// Leaves a picture of the page for eyes.
-    pub(crate) async fn picture(&self, name: &str) {
+    pub async fn picture(&self, name: &str) {
         let made = self.command("Page.captureScreenshot", json!({"format": "png"})).await;
         let bytes = STANDARD.decode(made["data"].as_str().unwrap()).unwrap();
         let directory = screens();
@@ -205,7 +205,7 @@ impl Browser {
     }
 
     /// What the browser asked for since the last time, each with its size.
-    pub(crate) async fn requests(&self) -> Vec<String> {
+    pub async fn requests(&self) -> Vec<String> {
         let entries = self.log("performance").await;
         let messages = entries.iter().filter_map(|entry| {
             let message: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
@@ -217,7 +217,7 @@ impl Browser {
     }
 
     /// What the browser complained of since the last time.
-    pub(crate) async fn complaints(&self) -> Vec<String> {
+    pub async fn complaints(&self) -> Vec<String> {
         let entries = self.log("browser").await;
         let text = |entry: &Value| entry["message"].as_str().unwrap_or_default().to_owned();
         entries.iter().map(text).collect()
@@ -251,7 +251,7 @@ fn screens() -> PathBuf {
 }
 
 /// The checker of accessibility, as `scripts/fetch-axe` left it.
-pub(crate) fn axe() -> String {
+pub fn axe() -> String {
     let path = target().join("axe/axe.min.js");
     std::fs::read_to_string(&path)
         .unwrap_or_else(|_| panic!("{} is not there: scripts/fetch-axe brings it", path.display()))

@@ -14,17 +14,17 @@ const CASES: u32 = 200;
 const BYTES_MAX: usize = 2 << 20;
 
 /// Bends bodies.
-pub(crate) struct BodyBender(u64);
+pub struct BodyBender(u64);
 
 impl BodyBender {
     /// One that follows the environment's seed.
-    pub(crate) fn new() -> Self {
+    pub fn seeded() -> Self {
         let seed = std::env::var("EVENKEEL_FUZZ_SEED").ok().and_then(|text| text.parse().ok());
         Self(seed.unwrap_or(1))
     }
 
     /// Whether there is time for another case.
-    pub(crate) fn goes_on(case: u32, began: Instant) -> bool {
+    pub fn goes_on(case: u32, began: Instant) -> bool {
         let seconds = std::env::var("EVENKEEL_FUZZ_SECONDS").ok();
         match seconds.and_then(|text| text.parse().ok()) {
             Some(seconds) => began.elapsed() < Duration::from_secs(seconds),
@@ -41,12 +41,12 @@ impl BodyBender {
     }
 
     /// A number below a bound.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.any() % (bound.max(1) as u64)).unwrap_or(0)
     }
 
     /// A good body, bent.
-    pub(crate) fn bend(&mut self, good: &Value) -> Vec<u8> {
+    pub fn bend(&mut self, good: &Value) -> Vec<u8> {
         let mut bent = good.clone();
         for _ in 0..=self.below(3) {
             self.bend_value(&mut bent);
