@@ -1,7 +1,7 @@
 //! Where a test may kill the process: between any two steps of a write. In every other build it is nothing.
 
 /// One of the points. The environment says which of them, counted from 1, is the last.
-#[cfg(test)]
+#[cfg(feature = "test-hooks")]
 pub(crate) fn pass() {
     use std::sync::atomic::{AtomicU64, Ordering};
     static PASSED: AtomicU64 = AtomicU64::new(0);
@@ -18,10 +18,10 @@ pub(crate) fn pass() {
 }
 
 /// The name of the point at which a child of a test dies.
-#[cfg(test)]
-pub(crate) const LAST: &str = "EVENKEEL_HUB_TEST_DIES_AT";
+#[cfg(feature = "test-hooks")]
+pub const LAST: &str = "EVENKEEL_HUB_TEST_DIES_AT";
 
 /// Nothing.
-#[cfg(not(test))]
+#[cfg(not(feature = "test-hooks"))]
 #[inline]
 pub(crate) fn pass() {}

@@ -16,7 +16,7 @@ mod body_budget;
 pub mod call;
 mod caller_gate;
 mod console;
-mod death_point;
+pub mod death_point;
 mod health;
 mod metrics;
 pub mod openapi;
@@ -26,8 +26,6 @@ pub mod routes;
 pub mod secret_text;
 pub mod server;
 pub mod store;
-#[cfg(test)]
-mod suite;
-mod wake;
+pub mod wake;
 
 pub use routes::Hub;

@@ -112,7 +112,8 @@ impl Hub {
         self.state.stopping.send_replace(true);
     }
 
-    pub(crate) fn wakes(&self) -> &WakeTable {
+    /// Who waits for news, and when it was last looked for.
+    pub fn wakes(&self) -> &WakeTable {
         &self.state.wakes
     }
 

@@ -21,7 +21,7 @@ const LOOK_BACK_MS: i64 = 10_000;
 
 /// Who waits, by host.
 #[derive(Default)]
-pub(crate) struct WakeTable {
+pub struct WakeTable {
     waiting: Mutex<HashMap<String, Arc<Notify>>>,
     /// How many looks have ended, of hosts and of the audit, whether or not they could read.
     looks: AtomicU64,
@@ -43,14 +43,14 @@ impl WakeTable {
     }
 
     /// How many looks have ended. What was written before a look began is known after the second one from there on.
-    #[cfg(test)]
-    pub(crate) fn looks(&self) -> u64 {
+    #[cfg(feature = "test-hooks")]
+    pub fn looks(&self) -> u64 {
         self.looks.load(Ordering::Acquire)
     }
 
     /// Whether a poll waits for news of a host.
-    #[cfg(test)]
-    pub(crate) fn is_waited_for(&self, host: &str) -> bool {
+    #[cfg(feature = "test-hooks")]
+    pub fn is_waited_for(&self, host: &str) -> bool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(host)
     }
 

@@ -7,5 +7,7 @@ pub mod bent_json;
 pub mod browser;
 pub mod destroy_item;
 #[cfg(feature = "services")]
+pub mod patience;
+#[cfg(feature = "services")]
 pub mod postgres;
 pub mod signing_keys;

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::secret_text::{SecretHash, SecretKind, SecretText};
 use crate::store::NewHost;
-use crate::suite::{PATIENCE, until};
+use evenkeel_testkit::patience::{PATIENCE, until};
 
 async fn hub(directory: &tempfile::TempDir, tls: TlsChoice, limits: ServeLimits) -> RunningHub {
     // For reqwest; where another test installed it already it is there.

@@ -173,7 +173,7 @@ impl Changes {
     }
 
     /// Whether this process wrote this version of a host's row, and every other since the one that was seen last.
-    pub(crate) fn is_own(&self, host: &str, seen: Option<i64>, version: i64) -> bool {
+    pub fn is_own(&self, host: &str, seen: Option<i64>, version: i64) -> bool {
         let own = self.own();
         let run = own.versions.get(host).filter(|run| run.contains(&version));
         run.is_some_and(|run| seen.is_none_or(|seen| *run.start() <= seen + 1))

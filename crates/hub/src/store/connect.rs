@@ -137,7 +137,7 @@ impl Database {
     }
 
     /// A connection of its own: the writer of SQLite, and migrations.
-    pub(crate) async fn connection(&self) -> Result<AnyConnection, StoreError> {
+    pub async fn connection(&self) -> Result<AnyConnection, StoreError> {
         let mut connection = self.options()?.connect().await?;
         connection.execute(self.settings()).await?;
         Ok(connection)

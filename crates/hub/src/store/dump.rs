@@ -8,7 +8,7 @@ use super::migrate::SCHEMA;
 use super::{HubStore, StoreError};
 
 /// Every table but `meta`, so that `hub check` can tell how much is in each.
-pub(crate) const TABLES: [&str; 22] = [
+pub const TABLES: [&str; 22] = [
     "hosts",
     "host_states",
     "anchors",

@@ -12,13 +12,15 @@ use crate::death_point;
 use crate::secret_text::random_hex;
 
 /// One step, as a file for each database.
-pub(crate) struct SchemaStep {
-    pub(crate) sqlite: &'static str,
-    pub(crate) postgres: &'static str,
+pub struct SchemaStep {
+    /// On SQLite.
+    pub sqlite: &'static str,
+    /// On PostgreSQL.
+    pub postgres: &'static str,
 }
 
 /// All steps; the number of a schema is how many of them it went through.
-pub(crate) const STEPS: &[SchemaStep] = &[
+pub const STEPS: &[SchemaStep] = &[
     SchemaStep {
         sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
         postgres: include_str!("../../migrations/postgres/0001_first.sql"),
@@ -49,10 +51,7 @@ const HUB_ID_BYTES: usize = 16;
 const CHALLENGE_KEY_BYTES: usize = 32;
 
 /// Runs what is missing. True if the database was empty.
-pub(crate) async fn run(
-    database: &Database,
-    migrations: &[SchemaStep],
-) -> Result<bool, StoreError> {
+pub async fn run(database: &Database, migrations: &[SchemaStep]) -> Result<bool, StoreError> {
     let mut connection = database.connection().await?;
     let begin = match database.kind() {
         DatabaseKind::Sqlite => "BEGIN IMMEDIATE",

@@ -80,6 +80,10 @@ async fn turn(
             });
         }
     }
+    // A connection that is only dropped closes later, beside the readers' last one: then neither takes the log in.
+    if let Err(error) = sqlx::Connection::close(connection).await {
+        tracing::warn!(%error, "the writer's connection was not closed");
+    }
 }
 
 async fn commit(

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::host::TestHost;
-use super::{LONG_POLL_S, TestBed, document, until};
+use super::{LONG_POLL_S, TestBed, document};
+use evenkeel_testkit::patience::until;
 
 pub(super) async fn a_host_enrols_and_a_lost_answer_is_answered_again(bed: TestBed) {
     let mut host = TestHost::new(&bed, "pve1");
@@ -31,7 +32,10 @@ pub(super) async fn a_known_host_needs_a_token_that_replaces(bed: TestBed) {
     let first = TestHost::enrolled(&bed, "pve1").await;
     let mut second = TestHost::new(&bed, "pve1");
     let refused = bed.store().make_enrol_token(
-        crate::secret_text::SecretText::draw(crate::secret_text::SecretKind::EnrolToken).hash(),
+        evenkeel_hub::secret_text::SecretText::draw(
+            evenkeel_hub::secret_text::SecretKind::EnrolToken,
+        )
+        .hash(),
         "pve1",
         false,
         "alice",
@@ -49,7 +53,7 @@ pub(super) async fn a_known_host_needs_a_token_that_replaces(bed: TestBed) {
         401
     );
     // A report that was let in before the key was replaced is not kept.
-    let late = crate::store::NewReport {
+    let late = evenkeel_hub::store::NewReport {
         host: "pve1".to_owned(),
         key_fingerprint: first.key().fingerprint().to_string(),
         instance: first.instance.clone(),

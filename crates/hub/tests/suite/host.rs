@@ -14,8 +14,9 @@ use evenkeel_core::sign::{
 };
 use serde_json::Value;
 
-use super::{PATIENCE, TestBed};
-use crate::secret_text::{SecretKind, SecretText, random_hex};
+use super::TestBed;
+use evenkeel_hub::secret_text::{SecretKind, SecretText, random_hex};
+use evenkeel_testkit::patience::PATIENCE;
 
 /// A host.
 #[derive(Clone)]

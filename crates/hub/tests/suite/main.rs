@@ -1,6 +1,11 @@
 //! The same cases on SQLite and on a real PostgreSQL. A case gets a hub of its own, with a server on loopback.
 //!
 //! One test a database runs the whole table, so that both run exactly the same, and PostgreSQL is started once.
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test reports, and fails by panicking"
+)]
 
 mod archive;
 mod crash;
@@ -22,22 +27,20 @@ mod whole_files;
 
 use evenkeel_core::fleet::{DocumentFiles, WireFile};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, stream};
 
-use crate::routes::Hub;
-use crate::server::{RunningHub, ServeLimits, ServerOptions, TlsChoice, TrustedProxies, start};
-use crate::store::{HubStore, NewDocument};
+use evenkeel_hub::routes::Hub;
+use evenkeel_hub::server::{
+    RunningHub, ServeLimits, ServerOptions, TlsChoice, TrustedProxies, start,
+};
+use evenkeel_hub::store::{HubStore, NewDocument};
+use evenkeel_testkit::patience::until;
 use evenkeel_testkit::postgres::TestPostgres;
 
-/// How long anything that must happen may take on a busy machine. Where all is well nothing takes nearly as long.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 /// How long a poll waits that is to be woken, in seconds: as long as a hub lets it. One that nothing wakes ends with 204.
 const LONG_POLL_S: u32 = 55;
-/// Between two looks at something that must come.
-const PAUSE: Duration = Duration::from_millis(20);
 /// Cases that run at a time.
 const AT_A_TIME: usize = 8;
 
@@ -202,15 +205,6 @@ impl TestBed {
             .await
             .unwrap();
         row.try_get(0).unwrap()
-    }
-}
-
-/// Waits until something is so.
-pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
-        tokio::time::sleep(PAUSE).await;
     }
 }
 

@@ -4,12 +4,12 @@ use sqlx::Row as _;
 
 use super::host::TestHost;
 use super::{TestBed, document};
-use crate::access::Access;
-use crate::routes;
-use crate::secret_text::{SecretKind, SecretText};
-use crate::store::{Account, AccountKey, NewAccount, PersonRole};
+use evenkeel_hub::access::Access;
+use evenkeel_hub::routes;
+use evenkeel_hub::secret_text::{SecretKind, SecretText};
+use evenkeel_hub::store::{Account, AccountKey, NewAccount, PersonRole};
 
-fn account(name: &str, first_code: Option<crate::secret_text::SecretHash>) -> NewAccount {
+fn account(name: &str, first_code: Option<evenkeel_hub::secret_text::SecretHash>) -> NewAccount {
     NewAccount {
         account: Account::new(name, PersonRole::Admin, "*").unwrap(),
         key: AccountKey {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::TestBed;
 use super::crash::{child, killed};
-use crate::death_point;
-use crate::store::{
+use evenkeel_hub::death_point;
+use evenkeel_hub::store::{
     ArchiveCheck, ArchiveLimits, ArchiveRound, Database, DatabaseKind, HubStore, HubTime,
     StoreError, restore_file,
 };
@@ -39,6 +39,7 @@ async fn run_sql(store: &HubStore, statement: &str) {
     let mut connection = store.database().connection().await.unwrap();
     let statement = sqlx::AssertSqlSafe(statement.to_owned());
     sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+    sqlx::Connection::close(connection).await.unwrap();
 }
 
 async fn archive_all(store: &HubStore, directory: &Path) -> u64 {
@@ -387,13 +388,13 @@ async fn dies(url: &str, archive: &Path, last: usize) -> bool {
     let store = HubStore::open(Database::from_url(url).unwrap()).await.unwrap();
     run_sql(&store, &lines(100, 5_000)).await;
     run_sql(&store, &lines(3, 0)).await;
-    let by_number = |lines: Vec<crate::store::AuditLine>| -> BTreeMap<_, _> {
+    let by_number = |lines: Vec<evenkeel_hub::store::AuditLine>| -> BTreeMap<_, _> {
         lines.into_iter().map(|line| (line.serial, line)).collect()
     };
     let before = by_number(store.newest_audit(None, 10_000).await.unwrap());
     store.close().await;
     drop(store);
-    let mut command = child("suite::archive::archiving_child");
+    let mut command = child("archive::archiving_child");
     command.env(DATABASE, url).env(ARCHIVE, archive).env(death_point::LAST, last.to_string());
     let was_killed = killed(&mut command);
     let store = HubStore::open(Database::from_url(url).unwrap()).await.unwrap();

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use evenkeel_core::fleet::{HostReport, ToldOperation};
 
+use super::TestBed;
 use super::host::TestHost;
-use super::{PATIENCE, TestBed};
-use crate::store::OPS_PER_HOST_MAX;
+use evenkeel_hub::store::OPS_PER_HOST_MAX;
+use evenkeel_testkit::patience::PATIENCE;
 
 pub(super) async fn a_body_over_its_limit_is_refused(bed: TestBed) {
     let host = TestHost::enrolled(&bed, "pve1").await;
@@ -76,7 +77,7 @@ pub(super) async fn a_loud_host_is_refused_and_a_quiet_one_is_not(bed: TestBed) 
 pub(super) async fn signs_of_life_are_written_together(bed: TestBed) {
     let host = TestHost::enrolled(&bed, "pve1").await;
     bed.sql("UPDATE hosts SET last_seen = 5").await;
-    let asked = crate::store::HubTime::now();
+    let asked = evenkeel_hub::store::HubTime::now();
     assert_eq!(host.poll(0, 0, 0).await.status, 204);
     assert!(bed.store().heard_lately("pve1").is_some());
     assert_eq!(bed.store().host("pve1").await.unwrap().unwrap().last_seen.0, 5, "not yet written");

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::host::TestHost;
 use super::reports::with_guest;
-use super::{LONG_POLL_S, PATIENCE, TestBed, document, looked, until};
-use crate::secret_text::SecretHash;
+use super::{LONG_POLL_S, TestBed, document, looked};
+use evenkeel_hub::secret_text::SecretHash;
+use evenkeel_testkit::patience::{PATIENCE, until};
 
 pub(super) async fn a_push_through_one_replica_wakes_a_poll_at_another(bed: TestBed) {
     let host = TestHost::enrolled(&bed, "pve1").await;
@@ -90,10 +91,11 @@ pub(super) async fn a_quiet_host_is_known_without_the_database(bed: TestBed) {
 
 pub(super) async fn hubs_that_start_together_make_one_database(bed: TestBed) {
     bed.sql("DROP TABLE meta").await;
-    for table in crate::store::dump::TABLES.iter().rev() {
+    for table in evenkeel_hub::store::dump::TABLES.iter().rev() {
         bed.sql(&format!("DROP TABLE {table}")).await;
     }
-    let opening = (0..6).map(|_| crate::store::HubStore::open(bed.store().database().clone()));
+    let opening =
+        (0..6).map(|_| evenkeel_hub::store::HubStore::open(bed.store().database().clone()));
     let opened = futures_util::future::join_all(opening).await;
     let stores: Vec<_> = opened.into_iter().map(Result::unwrap).collect();
     assert_eq!(stores.iter().filter(|store| store.is_fresh()).count(), 1, "one of them made it");

@@ -6,7 +6,7 @@ use sqlx::Row as _;
 
 use super::TestBed;
 use super::host::TestHost;
-use crate::store::{HistoryKind, HistoryRow};
+use evenkeel_hub::store::{HistoryKind, HistoryRow};
 
 /// A report of one guest.
 pub(super) fn with_guest(guest: &str, state: &str) -> HostReport {

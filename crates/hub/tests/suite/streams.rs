@@ -4,11 +4,12 @@ use evenkeel_core::fleet::HostReport;
 
 use super::host::TestHost;
 use super::reports::with_guest;
-use super::{PATIENCE, TestBed, document, looked};
-use crate::routes::Hub;
-use crate::secret_text::{SecretKind, SecretText};
-use crate::server::RunningHub;
-use crate::store::{Account, AccountKey, NewAccount, PersonRole, StoreChange};
+use super::{TestBed, document, looked};
+use evenkeel_hub::routes::Hub;
+use evenkeel_hub::secret_text::{SecretKind, SecretText};
+use evenkeel_hub::server::RunningHub;
+use evenkeel_hub::store::{Account, AccountKey, NewAccount, PersonRole, StoreChange};
+use evenkeel_testkit::patience::PATIENCE;
 
 /// Somebody who watches.
 struct TestStream {

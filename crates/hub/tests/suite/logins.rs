@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::host::TestHost;
 use super::{TestBed, document};
-use crate::problem::ProblemCode;
-use crate::secret_text::{SecretHash, SecretKind, SecretText};
-use crate::store::{
+use evenkeel_hub::problem::ProblemCode;
+use evenkeel_hub::secret_text::{SecretHash, SecretKind, SecretText};
+use evenkeel_hub::store::{
     Account, AccountActor, AccountKey, AnsweredChallenge, CodeOutcome, DRAFTS_PER_HOST_MAX,
     HubStore, HubTime, NewAccount, NewDraft, PersonRole, StoreError,
 };
@@ -196,11 +196,11 @@ pub(super) async fn people_read_what_hosts_reported(bed: TestBed) {
     assert_eq!(guests.iter().map(|row| row.guest.as_str()).collect::<Vec<_>>(), ["lxc/102"]);
     assert_eq!(store.guest("pve1", "lxc/101").await.unwrap().unwrap().state, "drifted");
     assert_eq!(store.guest("pve2", "lxc/101").await.unwrap(), None);
-    let kind = crate::store::HistoryKind::Ops;
+    let kind = evenkeel_hub::store::HistoryKind::Ops;
     let ops = store.history_before(kind, "pve1", i64::MAX, 1).await.unwrap();
     assert_eq!((ops.len(), ops[0].serial, ops[0].body.as_str()), (1, 2, "{\"n\":2}"));
     assert_eq!(store.history_before(kind, "pve1", 2, 9).await.unwrap()[0].serial, 1);
-    let decisions = crate::store::HistoryKind::Decisions;
+    let decisions = evenkeel_hub::store::HistoryKind::Decisions;
     assert_eq!(store.history_before(decisions, "pve1", i64::MAX, 9).await.unwrap(), []);
     assert_eq!(store.pending_counts().await.unwrap().get("pve1"), Some(&2));
     let rest = store.pending_after(("pve1", "aa"), 9).await.unwrap();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use sqlx::Executor as _;
 
 use super::migration::fill;
-use crate::secret_text::{SecretHash, SecretKind, SecretText};
-use crate::store::{
+use evenkeel_hub::secret_text::{SecretHash, SecretKind, SecretText};
+use evenkeel_hub::store::{
     Account, AccountActor, AccountKey, Database, HubStore, NewAccount, PersonRole, SCHEMA,
     StoreError, backup_file, restore_file,
 };

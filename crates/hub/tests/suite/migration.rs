@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 use sqlx::Executor as _;
 
 use super::crash::{child, killed};
-use crate::death_point;
-use crate::secret_text::SecretHash;
-use crate::store::migrate::{self, SCHEMA, STEPS, SchemaStep};
-use crate::store::{Database, DatabaseKind, HubStore, StoreError};
+use evenkeel_hub::death_point;
+use evenkeel_hub::secret_text::SecretHash;
+use evenkeel_hub::store::migrate::{self, SCHEMA, STEPS, SchemaStep};
+use evenkeel_hub::store::{Database, DatabaseKind, HubStore, StoreError};
 use evenkeel_testkit::postgres::TestPostgres;
 
 /// What the next version might do: a table, a column with a value for old rows, an index.
@@ -69,7 +69,7 @@ async fn dies_at_each_statement(url: &str) {
     fill(url).await;
     migrate::run(&Database::from_url(url).unwrap(), STEPS).await.unwrap();
     for last in 1..=DEATHS {
-        let mut command = child("suite::migration::migrating_child");
+        let mut command = child("migration::migrating_child");
         command.env(DATABASE, url).env(death_point::LAST, last.to_string());
         assert!(killed(&mut command), "point {last} was passed");
         let schema =
@@ -92,7 +92,7 @@ async fn dies_at_each_statement(url: &str) {
     let is_newer =
         matches!(newer, Some(StoreError::Newer { found, known: SCHEMA }) if found == SCHEMA + 1);
     assert!(is_newer, "{newer:?}");
-    let mut command = child("suite::migration::migrating_child");
+    let mut command = child("migration::migrating_child");
     let again = command.env(DATABASE, url).stdout(Stdio::null()).status().unwrap();
     assert!(again.success(), "what is done is not done again");
     assert_eq!(number(url, "SELECT COUNT(*) FROM documents").await, Some(2));
@@ -154,7 +154,7 @@ fn a_child_is_found_by_its_name() {
         .output()
         .unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
-    for name in ["suite::migration::migrating_child", "suite::crash::writing_child"] {
+    for name in ["migration::migrating_child", "crash::writing_child"] {
         assert!(list.contains(&format!("{name}: test")), "{list}");
     }
 }

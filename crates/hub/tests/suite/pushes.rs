@@ -8,8 +8,8 @@ use evenkeel_core::fleet::{Generation, GenerationState, HostReport, WireFile};
 
 use super::host::TestHost;
 use super::{TestBed, document, manifest_of};
-use crate::problem::ProblemCode;
-use crate::store::{NewDocument, StoreError};
+use evenkeel_hub::problem::ProblemCode;
+use evenkeel_hub::store::{NewDocument, StoreError};
 
 fn code(error: &StoreError) -> Option<ProblemCode> {
     let StoreError::Refused(problem) = error else { return None };

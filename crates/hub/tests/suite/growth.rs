@@ -6,7 +6,7 @@ use evenkeel_core::fleet::{EnvelopeVerdict, GuestReport, HostReport, ToldOperati
 
 use super::TestBed;
 use super::host::TestHost;
-use crate::store::{
+use evenkeel_hub::store::{
     ENVELOPE_WAIT_MAX_S, EnvelopeKind, GUESTS_BYTES_PER_HOST_MAX, HISTORY_BYTES_PER_HOST_MAX,
     HubTime, NewDraft, NewEnvelope,
 };
@@ -142,8 +142,8 @@ pub(super) async fn z19_one_more_draft_costs_the_same_beside_very_many_documents
          SELECT 'other', i, 'manifest' || i, '', '', '', '', 0 FROM n",
     ] {
         let bytes = match bed.store().database().kind() {
-            crate::store::DatabaseKind::Sqlite => "BLOB",
-            crate::store::DatabaseKind::Postgres => "BYTEA",
+            evenkeel_hub::store::DatabaseKind::Sqlite => "BLOB",
+            evenkeel_hub::store::DatabaseKind::Postgres => "BYTEA",
         };
         bed.sql(&rows.replace("#N", &numbers).replace("BYTES", bytes)).await;
     }
@@ -187,7 +187,7 @@ pub(super) async fn z19_texts_go_with_whoever_needed_them_last(bed: TestBed) {
 }
 
 /// What is wrong with a database, but for texts that the tests made up and that have no true hashes.
-async fn real_faults(store: &crate::store::HubStore) -> Vec<String> {
+async fn real_faults(store: &evenkeel_hub::store::HubStore) -> Vec<String> {
     let faults = store.check().await.unwrap().faults;
     faults.into_iter().filter(|fault| !fault.contains("changed")).collect()
 }

@@ -2,8 +2,8 @@
 
 use super::TestBed;
 use super::logins::{account, drawn, session, token};
-use crate::secret_text::{SecretHash, SecretKind};
-use crate::store::{
+use evenkeel_hub::secret_text::{SecretHash, SecretKind};
+use evenkeel_hub::store::{
     Account, AccountActor, AccountKey, CodeOutcome, HubStore, NewAccount, PersonRole,
 };
 

@@ -10,9 +10,9 @@ use std::process::Command;
 use evenkeel_core::fleet::{GuestReport, HostReport, ToldOperation};
 
 use super::document;
-use crate::death_point;
-use crate::secret_text::{SecretKind, SecretText, random_hex};
-use crate::store::{
+use evenkeel_hub::death_point;
+use evenkeel_hub::secret_text::{SecretKind, SecretText, random_hex};
+use evenkeel_hub::store::{
     Database, EnvelopeKind, HubStore, HubTime, NewEnvelope, NewHead, NewHost, NewReport,
 };
 use evenkeel_testkit::postgres::TestPostgres;
@@ -215,7 +215,7 @@ async fn a_hub_on_sqlite_killed_between_any_two_steps_loses_nothing_it_acknowled
     for last in (1..).step_by(step()) {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("hub.sqlite").display());
-        let mut command = child("suite::crash::writing_child");
+        let mut command = child("crash::writing_child");
         command.env(death_point::LAST, last.to_string());
         if !dies(&url, command, &format!("point {last}")).await {
             break;
@@ -232,7 +232,7 @@ async fn a_hub_on_postgresql_killed_between_any_two_steps_loses_nothing_it_ackno
     for last in (1..).step_by(step()) {
         let url = postgres.database(&format!("hub{last}"));
         made(&url).await;
-        let mut command = child("suite::crash::writing_child");
+        let mut command = child("crash::writing_child");
         command.env(death_point::LAST, last.to_string());
         if !dies(&url, command, &format!("point {last}")).await {
             break;
@@ -245,7 +245,7 @@ async fn a_hub_on_postgresql_killed_between_any_two_steps_loses_nothing_it_ackno
 fn strace(what: &[&str]) -> Command {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o", "/dev/null"]).args(what);
-    let one = child("suite::crash::writing_child");
+    let one = child("crash::writing_child");
     command.arg(one.get_program()).args(one.get_args());
     command
 }
@@ -286,7 +286,7 @@ async fn every_acknowledged_act_on_sqlite_was_synced() {
     made(&url).await;
     let log = directory.path().join("trace");
     let says = directory.path().join("says");
-    let one = child("suite::crash::writing_child");
+    let one = child("crash::writing_child");
     let ended = Command::new("strace")
         .args(["-f", "-qq", "-y", "-e", "trace=pwrite64,fdatasync,fsync,write", "-o"])
         .arg(&log)

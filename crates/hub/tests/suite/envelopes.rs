@@ -4,9 +4,9 @@ use evenkeel_core::fleet::{EnvelopeVerdict, HostReport};
 
 use super::TestBed;
 use super::host::TestHost;
-use crate::problem::ProblemCode;
-use crate::secret_text::random_hex;
-use crate::store::{ENVELOPES_WAITING_MAX, EnvelopeKind, HubTime, NewEnvelope, StoreError};
+use evenkeel_hub::problem::ProblemCode;
+use evenkeel_hub::secret_text::random_hex;
+use evenkeel_hub::store::{ENVELOPES_WAITING_MAX, EnvelopeKind, HubTime, NewEnvelope, StoreError};
 
 fn rotation(host: &str, body: &str) -> NewEnvelope {
     NewEnvelope {

@@ -19,12 +19,14 @@ use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Namespace, TrustVersion, Window};
 use sqlx::Row as _;
 
-use super::PATIENCE;
 use super::crash::child;
 use super::host::{HubReply, TestHost};
-use crate::secret_text::{SecretKind, SecretText, random_hex};
-use crate::server::{ServeLimits, ServerOptions, TlsChoice, TrustedProxies, start};
-use crate::store::{Account, AccountKey, Database, HubStore, HubTime, NewAccount, PersonRole};
+use evenkeel_hub::secret_text::{SecretKind, SecretText, random_hex};
+use evenkeel_hub::server::{ServeLimits, ServerOptions, TlsChoice, TrustedProxies, start};
+use evenkeel_hub::store::{
+    Account, AccountKey, Database, HubStore, HubTime, NewAccount, PersonRole,
+};
+use evenkeel_testkit::patience::PATIENCE;
 use evenkeel_testkit::postgres::TestPostgres;
 
 const DATABASE: &str = "EVENKEEL_HUB_TEST_DATABASE";
@@ -71,7 +73,7 @@ struct Replica(Child);
 
 impl Replica {
     fn start(database: &str, listen: &str) -> Self {
-        let mut command = child("suite::killed_replicas::replica_child");
+        let mut command = child("killed_replicas::replica_child");
         command.env(DATABASE, database).env(LISTEN, listen);
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
@@ -138,7 +140,7 @@ async fn live(
         let envelope = acknowledgement(&host);
         let body = serde_json::json!({ "envelope": envelope }).to_string().into_bytes();
         let reply = insist(&urls, &mut turn, &repeats, async |url| {
-            host.url = url.to_owned();
+            url.clone_into(&mut host.url);
             host.try_post("/v1/envelopes", &token, body.clone()).await
         });
         let reply = reply.await;
@@ -146,7 +148,7 @@ async fn live(
         ledger.envelopes.push(reply.body["id"].as_str().unwrap().to_owned());
 
         let polled = insist(&urls, &mut turn, &repeats, async |url| {
-            host.url = url.to_owned();
+            url.clone_into(&mut host.url);
             host.try_poll(0, 0, 0).await
         });
         for waiting in polled.await.body["envelopes"].as_array().into_iter().flatten() {
@@ -181,7 +183,7 @@ async fn live(
         let number = seq.unsigned_abs();
         let base = ledger.seq.unsigned_abs();
         let reply = insist(&urls, &mut turn, &repeats, async |url| {
-            host.url = url.to_owned();
+            url.clone_into(&mut host.url);
             host.try_report(number, base, &report).await
         });
         let reply = reply.await;
@@ -259,7 +261,7 @@ async fn whichever_replica_is_killed_the_database_is_the_ledger_of_what_was_ackn
         let body = serde_json::to_vec(&request).unwrap();
         let mut turn = 0;
         let reply = insist(&urls, &mut turn, &repeats, async |url| {
-            host.url = url.to_owned();
+            url.clone_into(&mut host.url);
             host.try_post("/v1/agent/enrol", "", body.clone()).await
         });
         let reply = reply.await;
