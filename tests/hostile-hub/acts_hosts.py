@@ -137,7 +137,7 @@ def _opens(key, name, line):
         lines = [kept for kept in text.splitlines() if not kept.startswith(f"{key} =")]
         told = lets_in(stage, stage.files("pve2", {name: "\n".join([*lines, line(stage)]) + "\n"}))
         # `hookscript` is for root@pam alone, whoever signs.
-        why = "only by root@pam" if key == "hookscript" else "nobody signed the hub's document"
+        why = "only root@pam can set" if key == "hookscript" else "nobody signed the hub's document"
         demand(told.code in (1, 4) and told.says(key, why), f"the pass does not say why `{key}` is not set: {told}")
 
 

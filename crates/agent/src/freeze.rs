@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{JournalState, Kept, Record, Subject, is_full};
+use crate::journal::{JournalState, Kept, KeptSubject, Record, is_full};
 use crate::plain_file;
 use crate::state_dir::{StateDir, StateError};
 
@@ -58,7 +58,7 @@ pub struct Thawed {
 
 /// What came of a freeze.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Freezing {
+pub enum FreezeOutcome {
     /// It is frozen now.
     Done,
     /// It was frozen before, and that stays; none if why cannot be read.
@@ -95,7 +95,7 @@ pub fn this_user() -> String {
 }
 
 /// Freezes the host: durable when it returns. A host that is frozen stays frozen by whoever was first.
-pub fn freeze(state: &StateDir, frozen: &Frozen) -> Result<Freezing, FreezeError> {
+pub fn freeze(state: &StateDir, frozen: &Frozen) -> Result<FreezeOutcome, FreezeError> {
     state.create()?;
     let path = state.freeze_file();
     let new = match write_beside(&path, frozen) {
@@ -108,12 +108,12 @@ pub fn freeze(state: &StateDir, frozen: &Frozen) -> Result<Freezing, FreezeError
     match placed {
         Ok(()) => {
             sync_directory(state)?;
-            Ok(Freezing::Done)
+            Ok(FreezeOutcome::Done)
         }
         Err(rustix::io::Errno::EXIST) => {
             let removed = fs::remove_file(&new);
             removed.map_err(|source| failed("remove", &new, source))?;
-            Ok(Freezing::Already(frozen_by(state)))
+            Ok(FreezeOutcome::Already(frozen_by(state)))
         }
         Err(errno) => Err(failed("create", &path, errno.into())),
     }
@@ -152,12 +152,12 @@ pub(crate) fn records_due(state_dir: &StateDir, state: &JournalState) -> Vec<Rec
     let unreadable = || Frozen {
         at: "unknown".to_owned(),
         by: "unknown".to_owned(),
-        reason: "the file `frozen` is there and cannot be read".to_owned(),
+        reason: "the file `frozen` exists but cannot be read".to_owned(),
     };
     let frozen = state_dir.is_frozen().then(|| frozen_by(state_dir).unwrap_or_else(unreadable));
     let thawed: Option<Thawed> = read(&thaw_file(state_dir));
     let known = |key: &str| {
-        let found = state.kept(Subject::Decision).find(|(kept, _)| *kept == key);
+        let found = state.kept(KeptSubject::Decision).find(|(kept, _)| *kept == key);
         found.map(|(_, kept)| kept.value.clone())
     };
     // The thaw first: it ends what the journal may still hold as frozen.
@@ -167,7 +167,7 @@ pub(crate) fn records_due(state_dir: &StateDir, state: &JournalState) -> Vec<Rec
     match &frozen {
         Some(frozen) => keep_if_new(FROZEN_KEY, frozen, known(FROZEN_KEY).as_ref(), &mut due),
         None if known(FROZEN_KEY).is_some() => {
-            due.push(Record::Kept(Kept::remove(Subject::Decision, FROZEN_KEY)));
+            due.push(Record::Kept(Kept::remove(KeptSubject::Decision, FROZEN_KEY)));
         }
         None => {}
     }
@@ -183,7 +183,7 @@ fn keep_if_new(
 ) {
     let value = serde_json::to_value(shape).expect("our own shapes are JSON");
     // Somebody who stops a host is heard on a nearly full disk too.
-    let kept = Kept::put(Subject::Decision, key, SHAPE, value).from_the_reserve();
+    let kept = Kept::put(KeptSubject::Decision, key, SHAPE, value).from_the_reserve();
     if kept.value.as_ref().map(|versioned| &versioned.value) != known {
         due.push(Record::Kept(kept));
     }
@@ -285,10 +285,10 @@ mod tests {
     fn the_first_freeze_stays_and_a_thaw_ends_it_once() {
         let (_temporary, state) = directory();
         assert!(!state.is_frozen());
-        assert_eq!(freeze(&state, &frozen("fire")).unwrap(), Freezing::Done);
+        assert_eq!(freeze(&state, &frozen("fire")).unwrap(), FreezeOutcome::Done);
         assert!(state.is_frozen());
         let again = freeze(&state, &frozen("flood")).unwrap();
-        assert_eq!(again, Freezing::Already(Some(frozen("fire"))));
+        assert_eq!(again, FreezeOutcome::Already(Some(frozen("fire"))));
         let thawed = thaw(&state, now(), "uid 7").unwrap().unwrap();
         assert_eq!((thawed.by.as_str(), thawed.ended), ("uid 7", Some(frozen("fire"))));
         assert!(!state.is_frozen());
@@ -310,7 +310,7 @@ mod tests {
         let elsewhere = temporary.path().join("elsewhere");
         std::os::unix::fs::symlink(&elsewhere, state.freeze_file()).unwrap();
         assert!(state.is_frozen(), "n09: a dangling link is something that is there");
-        assert_eq!(freeze(&state, &frozen("x")).unwrap(), Freezing::Already(None));
+        assert_eq!(freeze(&state, &frozen("x")).unwrap(), FreezeOutcome::Already(None));
         assert!(!elsewhere.exists());
         assert_eq!(thaw(&state, now(), "uid 0").unwrap().unwrap().ended, None);
         assert!(!state.is_frozen());

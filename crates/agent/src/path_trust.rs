@@ -17,8 +17,8 @@ use std::path::{Component, Path, PathBuf};
 pub enum LoosePath {
     /// Group or others may write to it.
     #[error(
-        "{} has mode {mode:04o}: others than its owner may {}", path.display(),
-        if *.directory { "replace what is in it" } else { "write to it" }
+        "{} has mode {mode:04o}: group or others can {}", path.display(),
+        if *.directory { "replace its files" } else { "write to it" }
     )]
     Writable {
         /// The file or directory.
@@ -47,10 +47,10 @@ impl LoosePath {
     pub fn hint(&self) -> String {
         match self {
             Self::Writable { path, .. } => {
-                format!("see that it holds what it should, then: chmod go-w {}", path.display())
+                format!("check its content, then: chmod go-w {}", path.display())
             }
             Self::Owner { path, us, .. } => {
-                format!("see that it holds what it should, then: chown {us} {}", path.display())
+                format!("check its content, then: chown {us} {}", path.display())
             }
         }
     }

@@ -141,11 +141,13 @@ fn check_kind(path: &Path, found: FileType) -> Result<(), FileError> {
 pub(crate) const READ_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A reading that goes on, on a thread of its own.
-pub type Reading<T> = tokio::sync::oneshot::Receiver<T>;
+pub type FileReading<T> = tokio::sync::oneshot::Receiver<T>;
 
 /// Begins to read on a thread of its own, so that whoever awaits it can go on without it. The thread is not tokio's: a
 /// file system that never answers must not keep the process from ending.
-pub(crate) fn off_loop<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Reading<T> {
+pub(crate) fn off_loop<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> FileReading<T> {
     let (done, reading) = tokio::sync::oneshot::channel();
     let spawned = std::thread::Builder::new().name("read".to_owned()).spawn(move || {
         // Whoever awaited it may have gone on.

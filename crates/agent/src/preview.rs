@@ -57,7 +57,7 @@ pub async fn preview(
     let (mut known, journal) = outside_context(state, policy.mode);
     let also = guests_asked_about(&journal);
     // Nothing is remembered from one command to the next.
-    let looked = &mut Looked { memory: &mut NodeMemory::default(), files: None, also };
+    let looked = &mut ReadInputs { memory: &mut NodeMemory::default(), files: None, also };
     let SeenNode { mut actual, compared } =
         observe_declared(client, &desired, &scope, looked).await?;
     let create = policy.create.as_ref();
@@ -90,7 +90,7 @@ async fn look_beside(
 }
 
 /// What a reading may rest on, and whom else it is about.
-pub(crate) struct Looked<'l> {
+pub(crate) struct ReadInputs<'l> {
     /// What was kept of earlier readings.
     pub(crate) memory: &'l mut NodeMemory,
     /// The node's cluster file system, if it can be read.
@@ -104,7 +104,7 @@ pub(crate) async fn observe_declared<'d>(
     client: &Client,
     desired: &'d Desired,
     scope: &PassScope,
-    looked: &mut Looked<'_>,
+    looked: &mut ReadInputs<'_>,
 ) -> Result<SeenNode<'d>, Error> {
     match scope {
         PassScope::Whole => {
@@ -190,6 +190,14 @@ pub(crate) fn journal_context(journal: &JournalState) -> PlanContext {
         bins: bins_in(journal),
         ..PlanContext::default()
     }
+}
+
+/// What a journal tells the gate of one guest in its lane, which tries what it is given.
+pub(crate) fn lane_context(journal: &JournalState, vmid: VmId) -> PlanContext {
+    let mut memories = memories_in(journal);
+    memories.retain(|of, _| *of == vmid);
+    let making = journal.ledger().making().of(vmid);
+    PlanContext { memories, making, ..PlanContext::default() }
 }
 
 fn journal_state(directory: &Path) -> Option<JournalState> {

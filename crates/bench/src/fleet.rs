@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::actual::{self, ConfigEntry, Coverage, GuestConfig, Power, Snapshot};
+use evenkeel_core::actual::{self, ConfigEntry, GuestConfig, ListCoverage, Power, Snapshot};
 use evenkeel_core::desired::{self, DeclaredField, Desired, Run, Spec, WantedState};
 use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::model::release::Release;
@@ -36,7 +36,7 @@ pub(crate) fn as_declared(guests: u32) -> (Desired, Snapshot) {
         guests: here,
         elsewhere: BTreeMap::new(),
         hidden: std::collections::BTreeSet::new(),
-        coverage: Coverage::Whole,
+        coverage: ListCoverage::Whole,
     };
     (desired, snapshot)
 }

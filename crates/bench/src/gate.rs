@@ -12,13 +12,13 @@ use std::time::Instant;
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{
-    AnchorWatch, ApprovalContext, Engine, EngineContext, EngineEvent, OpEnd, Submitted,
+    AnchorWatch, ApprovalContext, Engine, EngineContext, EngineEvent, OpOutcome, Submitted,
 };
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::model::id::{GuestId, GuestKind};
 use evenkeel_core::operate::lane::LaneLimits;
 use evenkeel_core::operate::operation::UnixSeconds;
@@ -60,11 +60,11 @@ fn judgement() -> BenchRow {
         release: actual.release,
         conventions: actual.conventions,
     };
+    let known = PlanContext::default();
     let judged = || {
         for _ in 0..CALLS {
-            let facts = LaneFacts::default();
             let fresh = FreshGuest::Here(fresh);
-            let verdict = judge(black_box(&action), &declared, fresh, &site, facts);
+            let verdict = judge(black_box(&action), &declared, fresh, &site, &known);
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };
@@ -172,7 +172,7 @@ async fn signed_destroy(engine: &mut Engine, approval: &str) {
         if let EngineEvent::Op(report) = engine.work().await.expect("the journal works")
             && report.op == op
         {
-            assert_eq!(report.end, OpEnd::Succeeded { warning: None });
+            assert_eq!(report.end, OpOutcome::Succeeded { warning: None });
             return;
         }
     }

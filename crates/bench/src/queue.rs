@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_agent::queue::{Done, JobEvent, Queue, Work};
+use evenkeel_agent::queue::{JobEvent, LaneWork, Queue};
 use evenkeel_core::model::id::{OperationId, VmId};
 use evenkeel_core::operate::lane::{Job, LaneOutcome, LaneTable};
 use evenkeel_core::operate::operation::UnixSeconds;
@@ -36,9 +36,8 @@ async fn through_lanes() {
             let vmid = VmId::try_from(100 + guest).expect("a small number is a guest's");
             let op = OperationId::from_parts(u64::from(batch), u128::from(guest));
             let job = Job { op, target: vmid, source: None, storage: None };
-            let work: Work<u32> = Box::new(move |_| {
-                async move { Done { outcome: LaneOutcome::Succeeded, result: batch } }.boxed()
-            });
+            let work: LaneWork<u32> =
+                Box::new(move |_| async move { (LaneOutcome::Succeeded, batch) }.boxed());
             queue.submit(vmid, vec![(job, work)]).expect("every lane is free");
         }
         while let Some(event) = queue.next().await.expect("no bug") {

@@ -11,10 +11,10 @@ use std::process::{Command, Stdio};
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// If root runs us and the directory belongs to another user: become that user, with the groups it has. Tells which.
-pub(crate) fn become_owner(directory: &Path) -> Result<Option<u32>, Failure> {
+pub(crate) fn become_owner(directory: &Path) -> Result<Option<u32>, CommandFailure> {
     let Ok(found) = std::fs::metadata(directory) else { return Ok(None) };
     let owner = found.uid();
     if !geteuid().is_root() || owner == geteuid().as_raw() {
@@ -23,7 +23,7 @@ pub(crate) fn become_owner(directory: &Path) -> Result<Option<u32>, Failure> {
     let cannot = |error: std::io::Error| {
         let message = format!("cannot become user {owner}, who owns {}", directory.display());
         let hint = format!("run it as that user: `runuser -u \"$(id -nu {owner})\" -- evenkeel …`");
-        Failure::new(Exit::Failed, message).because(error).hint(hint)
+        CommandFailure::new(Exit::Failed, message).because(error).hint(hint)
     };
     if std::fs::read_dir("/proc/self/task").map_err(cannot)?.count() != 1 {
         return Err(cannot(std::io::Error::other("another thread would stay root")));
@@ -36,8 +36,8 @@ pub(crate) fn become_owner(directory: &Path) -> Result<Option<u32>, Failure> {
 /// directory is root's or not there yet, it is done as we are.
 pub(crate) fn as_owner<T: Send>(
     directory: &Path,
-    work: impl FnOnce() -> Result<T, Failure> + Send,
-) -> Result<T, Failure> {
+    work: impl FnOnce() -> Result<T, CommandFailure> + Send,
+) -> Result<T, CommandFailure> {
     let owned = std::fs::metadata(directory).ok();
     let owned = owned.filter(|found| geteuid().is_root() && found.uid() != geteuid().as_raw());
     let Some(found) = owned else { return work() };
@@ -48,7 +48,7 @@ pub(crate) fn as_owner<T: Send>(
             switch_thread(owner, group).map_err(|error| {
                 let message =
                     format!("cannot work as user {owner}, who owns {}", directory.display());
-                Failure::new(Exit::Failed, message).because(error)
+                CommandFailure::new(Exit::Failed, message).because(error)
             })?;
             work()
         });

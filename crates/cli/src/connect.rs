@@ -20,8 +20,8 @@ use evenkeel_core::model::id::NodeName;
 use evenkeel_core::plan::SealKey;
 use secrecy::SecretString;
 
-use crate::cli::{ConnectArgs, Place};
-use crate::error::{Exit, Failure};
+use crate::cli::{ConnectArgs, StatePlace};
+use crate::error::{CommandFailure, Exit};
 use crate::render::counted;
 use crate::render::diagnostic::render;
 
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
 }
 
 /// Connects: nothing is sent before TLS has proved the server to be the right one.
-pub(crate) async fn connect(arguments: &ConnectArgs) -> Result<Connection, Failure> {
+pub(crate) async fn connect(arguments: &ConnectArgs) -> Result<Connection, CommandFailure> {
     ConnectionParts::read(arguments)?.connect(|exchange| exchange).await
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionParts {
 
 impl ConnectionParts {
     /// Reads configuration, token and certificates, as the user who runs us.
-    pub(crate) fn read(arguments: &ConnectArgs) -> Result<Self, Failure> {
+    pub(crate) fn read(arguments: &ConnectArgs) -> Result<Self, CommandFailure> {
         let config = configuration(arguments)?;
         let endpoint = config.pve.endpoint()?;
         let trust = config.pve.trust()?;
@@ -78,7 +78,7 @@ impl ConnectionParts {
     pub(crate) async fn connect(
         self,
         through: impl FnOnce(Arc<dyn Exchange>) -> Arc<dyn Exchange>,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<Connection, CommandFailure> {
         let Self { config, token_id, seal_key, exchange } = self;
         let exchange = Arc::new(exchange);
         let node = match config.pve.node.clone() {
@@ -104,11 +104,11 @@ fn timeouts(seconds: u64) -> Timeouts {
 pub(crate) fn desired_path(
     flag: Option<&camino::Utf8Path>,
     config: &AgentConfig,
-) -> Result<PathBuf, Failure> {
+) -> Result<PathBuf, CommandFailure> {
     flag.map(|path| path.as_std_path().to_owned())
         .or_else(|| config.desired.dir.clone())
         .ok_or_else(|| {
-            let failure = Failure::new(Exit::Invalid, "nothing says where the desired files are");
+            let failure = CommandFailure::new(Exit::Invalid, "nothing says where the desired files are");
             if config.desired.hub.is_some() {
                 return failure.hint("a hub says what is desired: `evenkeel status` shows what the agent makes of it");
             }
@@ -117,7 +117,9 @@ pub(crate) fn desired_path(
 }
 
 /// The configuration file that is named, or the usual one if it is there.
-pub(crate) fn configuration_file(named: Option<&camino::Utf8Path>) -> Result<AgentConfig, Failure> {
+pub(crate) fn configuration_file(
+    named: Option<&camino::Utf8Path>,
+) -> Result<AgentConfig, CommandFailure> {
     Ok(match named {
         Some(path) => AgentConfig::from_file(path.as_std_path())?,
         None if Path::new(DEFAULT_PATH).exists() => {
@@ -133,7 +135,7 @@ pub(crate) fn state_dir(named: Option<&camino::Utf8Path>, config: &AgentConfig) 
 }
 
 /// The configuration with what flags and environment say instead.
-pub(crate) fn configuration(arguments: &ConnectArgs) -> Result<AgentConfig, Failure> {
+pub(crate) fn configuration(arguments: &ConnectArgs) -> Result<AgentConfig, CommandFailure> {
     let mut config = configuration_file(arguments.config.as_deref())?;
     let pve = &mut config.pve;
     pve.url = arguments.url.clone().or(pve.url.take());
@@ -152,7 +154,9 @@ pub(crate) fn configuration(arguments: &ConnectArgs) -> Result<AgentConfig, Fail
 }
 
 /// The node that answers, by its own word; a list of nodes if that is not to be had.
-pub(crate) async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeName, Failure> {
+pub(crate) async fn answering_node(
+    exchange: &Arc<HttpExchange>,
+) -> Result<NodeName, CommandFailure> {
     let anywhere: NodeName = "localhost".parse().expect("localhost is a node name");
     let client = Client::new(exchange.clone(), anywhere);
     let status = client.cluster_status().await;
@@ -165,14 +169,14 @@ pub(crate) async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeN
     let nodes = client.nodes().await?;
     match nodes.as_slice() {
         [only] => Ok(only.node.clone()),
-        _ => Err(Failure::new(Exit::Invalid, "it is not clear which node to look at")
+        _ => Err(CommandFailure::new(Exit::Invalid, "it is not clear which node to look at")
             .hint("name it with --node, or set `node` under [pve] in agent.toml")),
     }
 }
 
 impl ConnectArgs {
     /// The way to Proxmox VE for a verb that takes nothing but a place: configuration file and environment.
-    pub(crate) fn of(place: &Place) -> Self {
+    pub(crate) fn of(place: &StatePlace) -> Self {
         Self {
             config: place.config.clone(),
             url: std::env::var(URL_VARIABLE).ok(),
@@ -185,10 +189,10 @@ impl ConnectArgs {
     }
 }
 
-impl Place {
+impl StatePlace {
     /// The state directory that is named, or the configuration's. If it is named no configuration is read, so
     /// that a mistake in one keeps nobody from freezing.
-    pub(crate) fn state_dir(&self) -> Result<StateDir, Failure> {
+    pub(crate) fn state_dir(&self) -> Result<StateDir, CommandFailure> {
         match &self.state {
             Some(path) => Ok(StateDir::new(path.as_std_path())),
             None => Ok(configuration_file(self.config.as_deref())?.state.state_dir()),
@@ -196,7 +200,7 @@ impl Place {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
         let exit = match &error {
             Error::NotSent { why, .. } => match why {
@@ -247,7 +251,7 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<FindGuestError> for Failure {
+impl From<FindGuestError> for CommandFailure {
     fn from(error: FindGuestError) -> Self {
         let exit = match error {
             FindGuestError::Actual(error) => return error.into(),
@@ -261,7 +265,7 @@ impl From<FindGuestError> for Failure {
     }
 }
 
-impl From<ConfigError> for Failure {
+impl From<ConfigError> for CommandFailure {
     fn from(error: ConfigError) -> Self {
         let hint = error.hint();
         if let ConfigError::Malformed { path, mistakes } = &error {
@@ -290,7 +294,7 @@ impl From<ConfigError> for Failure {
     }
 }
 
-impl From<DirError> for Failure {
+impl From<DirError> for CommandFailure {
     fn from(error: DirError) -> Self {
         let hint = error.hint();
         let exit = match &error {

@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     /// It failed in a way that has no code of its own.
     Failed = 1,
     /// Something would run now (`plan --detailed-exitcode`).
-    Changes = 2,
+    ChangeFeed = 2,
     /// The configuration or the desired state is invalid.
     Invalid = 3,
     /// The server or the token is not the right one, or may not do this.
@@ -39,7 +39,7 @@ pub(crate) enum Exit {
 /// An error as a person reads it: what failed, why, and what to do next.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     /// What failed, as a phrase.
     pub(crate) message: String,
     /// The code to end with.
@@ -53,7 +53,7 @@ pub(crate) struct Failure {
     pub(crate) source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-impl Failure {
+impl CommandFailure {
     /// A failure that ends with a code.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { message: message.into(), exit, details: None, hint: None, source: None }
@@ -117,7 +117,7 @@ impl Failure {
     }
 }
 
-impl From<SelectionError> for Failure {
+impl From<SelectionError> for CommandFailure {
     fn from(error: SelectionError) -> Self {
         let exit = match &error {
             SelectionError::Ambiguous { .. } => Exit::Usage,
@@ -128,7 +128,7 @@ impl From<SelectionError> for Failure {
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CommandFailure {
     /// Only writing our own output ends here; files are read with their paths in the error.
     fn from(error: std::io::Error) -> Self {
         Self::new(Exit::Failed, "cannot write the answer").because(error)
@@ -136,7 +136,7 @@ impl From<std::io::Error> for Failure {
 }
 
 /// Ends the process: tells a failure on stderr. A reader that went away is no failure of ours.
-pub(crate) fn exit(done: Result<Exit, Failure>) -> ExitCode {
+pub(crate) fn exit(done: Result<Exit, CommandFailure>) -> ExitCode {
     let exit = match done {
         Ok(exit) => exit,
         Err(failure) if is_broken_pipe(&failure) => Exit::Ok,
@@ -152,7 +152,7 @@ pub(crate) fn exit(done: Result<Exit, Failure>) -> ExitCode {
 /// A command line that makes no sense, or asks for help.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if let Some((message, hint)) = other_word(error) {
-        return exit(Err(Failure::new(Exit::Usage, message).hint(hint)));
+        return exit(Err(CommandFailure::new(Exit::Usage, message).hint(hint)));
     }
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
     let _ = error.print();
@@ -169,7 +169,7 @@ fn other_word(error: &clap::Error) -> Option<(String, String)> {
     crate::cli::advice(&word, &words.collect::<Vec<_>>())
 }
 
-fn is_broken_pipe(failure: &Failure) -> bool {
+fn is_broken_pipe(failure: &CommandFailure) -> bool {
     let source = failure.source.as_ref().and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

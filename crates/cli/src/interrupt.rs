@@ -4,7 +4,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// The wish of a person or of the system that it ends.
 pub(crate) struct Interrupts {
@@ -14,11 +14,11 @@ pub(crate) struct Interrupts {
 
 impl Interrupts {
     /// Listens from now on.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, CommandFailure> {
         let listen = |kind| {
             let listening = signal(kind);
             listening.map_err(|error| {
-                Failure::new(Exit::Failed, "cannot listen for signals").because(error)
+                CommandFailure::new(Exit::Failed, "cannot listen for signals").because(error)
             })
         };
         let ctrl_c = SignalKind::interrupt();
@@ -36,6 +36,6 @@ impl Interrupts {
 }
 
 /// The end of a verb that was told to stop before it began anything.
-pub(crate) fn before_anything() -> Failure {
-    Failure::new(Exit::Interrupted, "interrupted; nothing was changed")
+pub(crate) fn before_anything() -> CommandFailure {
+    CommandFailure::new(Exit::Interrupted, "interrupted; nothing was changed")
 }

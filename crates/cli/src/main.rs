@@ -3,6 +3,7 @@
 //! No logic lives here: verbs are in `command/`, what people see in `render/`, exit codes in `error.rs`.
 
 mod agent_user;
+mod atomic_file;
 mod cli;
 mod command;
 mod connect;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{Cli, Verb};
-use error::{Exit, Failure};
+use error::{CommandFailure, Exit};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     error::exit(run(cli.verb))
 }
 
-fn run(verb: Verb) -> Result<Exit, Failure> {
+fn run(verb: Verb) -> Result<Exit, CommandFailure> {
     match verb {
         Verb::Demo { headless, fleet } => waiting(command::demo::run(headless, fleet)),
         Verb::Sim(arguments) => waiting(command::sim::run(&arguments)),
@@ -66,13 +67,17 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
 }
 
 /// Runs a verb that talks to a server. One thread is enough: it waits, it does not compute.
-fn waiting(verb: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+fn waiting(
+    verb: impl Future<Output = Result<Exit, CommandFailure>>,
+) -> Result<Exit, CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(verb)
 }
 
 /// Runs a server for many: on every core.
-fn serving(verb: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+fn serving(
+    verb: impl Future<Output = Result<Exit, CommandFailure>>,
+) -> Result<Exit, CommandFailure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(verb)
 }

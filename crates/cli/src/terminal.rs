@@ -7,11 +7,11 @@ use std::os::fd::AsFd;
 
 use evenkeel_core::words::shown_text;
 
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::render::fit::fit;
 
 /// Prints an answer for people: fitted to the terminal if it is one, whole anywhere else.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), CommandFailure> {
     let out = std::io::stdout();
     Ok(write!(anstream::stdout(), "{}", fitted(&out, text))?)
 }
@@ -104,41 +104,47 @@ pub(crate) fn is_there() -> bool {
 }
 
 /// Refuses where nobody can be asked; `next` is what to give instead.
-pub(crate) fn must_be_there(next: &str) -> Result<(), Failure> {
+pub(crate) fn must_be_there(next: &str) -> Result<(), CommandFailure> {
     if is_there() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Usage, "there is no terminal to ask on").hint(next))
+    Err(CommandFailure::new(Exit::Usage, "there is no terminal to ask on").hint(next))
 }
 
 /// Goes on if a person agrees, or said so before. Nobody is asked who is not there. `undone` is what does not happen then.
-pub(crate) fn agreed(yes: bool, question: &str, undone: &str) -> Result<(), Failure> {
+pub(crate) fn agreed(yes: bool, question: &str, undone: &str) -> Result<(), CommandFailure> {
     if yes {
         return Ok(());
     }
     if !is_there() {
         let message = format!("nothing was {undone}: there is no terminal to ask on");
-        return Err(Failure::new(Exit::Usage, message).hint("read what is shown, then add --yes"));
+        return Err(
+            CommandFailure::new(Exit::Usage, message).hint("read what is shown, then add --yes")
+        );
     }
     if agrees(question)? {
         return Ok(());
     }
-    Err(Failure::new(Exit::Failed, format!("nothing was {undone}, as you said")))
+    Err(CommandFailure::new(Exit::Failed, format!("nothing was {undone}, as you said")))
 }
 
 /// Goes on if a person at a terminal agrees; no flag answers for them. `what` must not be signed without one.
-pub(crate) fn agreed_in_person(what: &str, question: &str, next: &str) -> Result<(), Failure> {
+pub(crate) fn agreed_in_person(
+    what: &str,
+    question: &str,
+    next: &str,
+) -> Result<(), CommandFailure> {
     if !is_there() {
         let message = format!(
             "nothing was signed: {what} is signed by a person at a terminal, never by --yes, and there is none"
         );
-        return Err(Failure::new(Exit::Usage, message).hint(next));
+        return Err(CommandFailure::new(Exit::Usage, message).hint(next));
     }
     agreed(false, question, "signed")
 }
 
 /// The same question, to be dropped when a signal comes: a thread reads the answer, and ends with the process.
-pub(crate) async fn agrees_in_time(question: &str) -> Result<bool, Failure> {
+pub(crate) async fn agrees_in_time(question: &str) -> Result<bool, CommandFailure> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let question = question.to_owned();
     // Nobody waits any more if the verb was interrupted meanwhile.
@@ -147,17 +153,19 @@ pub(crate) async fn agrees_in_time(question: &str) -> Result<bool, Failure> {
 }
 
 /// Asks a question that is answered by `y` or by anything else. Only where [`is_there`].
-pub(crate) fn agrees(question: &str) -> Result<bool, Failure> {
+pub(crate) fn agrees(question: &str) -> Result<bool, CommandFailure> {
     let answer = answer(&format!("{question} [y/N]"))?;
     Ok(matches!(answer.as_str(), "y" | "Y" | "yes"))
 }
 
 /// Asks a question that is answered by a line. Only where [`is_there`].
-pub(crate) fn answer(question: &str) -> Result<String, Failure> {
+pub(crate) fn answer(question: &str) -> Result<String, CommandFailure> {
     write!(std::io::stderr(), "{question} ")?;
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
-    read.map_err(|error| Failure::new(Exit::Failed, "cannot read the answer").because(error))?;
+    read.map_err(|error| {
+        CommandFailure::new(Exit::Failed, "cannot read the answer").because(error)
+    })?;
     Ok(answer.trim().to_owned())
 }
 

@@ -13,7 +13,7 @@ use evenkeel_core::actual::{ConfigEntry, GuestConfig};
 use evenkeel_core::desired::DeclaredBy;
 use evenkeel_core::gate::create_policy::{CreateContext, CreatePolicy, CreateUsage};
 use evenkeel_core::gate::new_guest::SourceContent;
-use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::model::id::GuestKind;
 use evenkeel_core::model::quantity::Bytes;
 use evenkeel_core::model::reason::ReasonCode;
@@ -137,11 +137,10 @@ impl Asked {
         let PlanContext { create, sources, making, .. } = self.known(context);
         let vmid = action.guest.vmid;
         let fresh = actual.guests.get(&vmid).map_or(FreshGuest::NotThere, FreshGuest::Here);
-        let source = sources.get(&vmid).cloned();
-        let facts = LaneFacts { create, source, making, ..LaneFacts::default() };
+        let known = PlanContext { create, sources, making, ..PlanContext::default() };
         let planned = Action { held: None, ..action.clone() };
         let site = NodeSite::of(&actual);
-        let verdict = judge(&planned, &desired.guests[&vmid], fresh, &site, facts);
+        let verdict = judge(&planned, &desired.guests[&vmid], fresh, &site, &known);
         let GateVerdict::Held(held) = verdict else { panic!("{verdict:?}") };
         says(&held, field, words);
     }
@@ -183,7 +182,10 @@ fn without_the_section_a_hub_has_nothing_made_grown_moved_or_plugged_and_the_res
             for held in held {
                 assert_eq!(held.reason(), ReasonCode::Policy);
                 let told = held.to_string();
-                assert!(told.contains("no [policy.create]") && told.contains("root may"), "{told}");
+                assert!(
+                    told.contains("no [policy.create]") && told.contains("let root widen"),
+                    "{told}"
+                );
             }
             let runs = actions.iter().filter(|action| action.held.is_none());
             let runs: Vec<_> = runs.flat_map(|action| action.step.params().into_keys()).collect();
@@ -248,7 +250,7 @@ fn a_backup_is_bounded_by_what_its_archive_holds() {
         assert!(told.to_string().contains("declare rootfs with its storage"), "{told}");
     }
     let rooted = format!("{backup}rootfs = {{ storage = \"local-lvm\", size = \"8GiB\" }}\n");
-    asked(&rooted).held_by("storages", "could not be read");
+    asked(&rooted).held_by("storages", "could not read");
 }
 
 #[test]

@@ -11,9 +11,9 @@ use evenkeel_core::model::id::GuestId;
 use evenkeel_sim::{Event, InProcess};
 use tokio::time::Instant;
 
-use crate::dice::Dice;
 use crate::rig::Rig;
 use crate::sim_cluster_files::SimClusterFiles;
+use evenkeel_testkit::dice::Dice;
 
 /// Makes its dice differ from those of the run.
 const OWN_DICE: u64 = 0x636c_7573_7465_7266;

@@ -14,12 +14,12 @@ use evenkeel_sim::Event;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
-use crate::dice::Dice;
 use crate::faults::FaultMaker;
 use crate::last_removals::FAR_OFF_S;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
 use crate::scene::{AGENT_TOKEN, AGENT_USER};
 use crate::signers::SigningMistake;
+use evenkeel_testkit::dice::Dice;
 
 /// Seconds by which a clock is set: a moment, minutes, hours, more than a day, a year, many years.
 const STEPS_S: [i64; 12] = [

@@ -10,9 +10,9 @@ use evenkeel_sim::{
     SimRequest, SimTicket, Simulator, TOKENS, World,
 };
 
-use crate::dice::Dice;
 use crate::oracle::Oracle;
 use crate::scene::{AGENT_TOKEN, second_slot};
+use evenkeel_testkit::dice::Dice;
 
 /// A request may be delayed by so much, and then wait ten seconds for a file lock and five for its task.
 const LATENCY_MAX_MS: u64 = 35_000;

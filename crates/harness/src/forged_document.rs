@@ -12,12 +12,12 @@ use evenkeel_core::fleet::{
 use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{HostBinding, Role, Signer, Window};
 
-use crate::dice::Dice;
 use crate::model_hub::hub_id;
 use crate::operator::Operator;
 use crate::oracle::Oracle;
 use crate::rig::{Rig, SeededAmbient};
 use crate::scene::GuestModes;
+use evenkeel_testkit::dice::Dice;
 
 /// How long an author's signature is good for; of what is really pushed it is one of three.
 const AUTHOR_LIFE_S: u64 = 86_400;

@@ -10,9 +10,9 @@ use evenkeel_sim::{
     BackupFile, Config, Effect, Event, Fault, InProcess, NumberThing, SimRequest, TOKENS,
 };
 
-use crate::dice::Dice;
 use crate::rig::Rig;
 use crate::scene::{Wish, Wishes};
+use evenkeel_testkit::dice::Dice;
 
 /// Makes the dice of leftovers differ from those of the run and of newcomers.
 const OWN_DICE: u64 = 0x6c65_6674_6f76_6572;

@@ -8,7 +8,6 @@ mod call;
 mod cluster_story;
 mod death;
 mod denials;
-mod dice;
 mod end;
 mod faults;
 mod forged_document;

@@ -18,11 +18,11 @@ use evenkeel_core::sign::Signer;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
-use crate::dice::Dice;
 use crate::forged_document::DocumentForger;
 use crate::model_hub::{HubManner, ModelHub};
 use crate::oracle::{LinkRules, PutBackJournal, STEP_MAX};
 use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait, wait};
+use evenkeel_testkit::dice::Dice;
 
 /// The share of pushes that a hub keeps back beside the one that it takes.
 const KEPT_BACK_PERCENT: u64 = 20;

@@ -20,11 +20,11 @@ use evenkeel_core::sign::{Namespace, PublicKey, SshSig, TrustVersion};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::dice::Dice;
 use crate::forged_document::DocumentForger;
 use crate::operator::Operator;
 use crate::oracle::Oracle;
 use crate::rig::Rig;
+use evenkeel_testkit::dice::Dice;
 
 /// The most envelopes in an honest answer.
 const ENVELOPES_MAX: usize = 8;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use evenkeel_core::model::id::{GuestId, GuestKind};
 use evenkeel_sim::{Event, InProcess, SimRequest, TOKENS};
 
-use crate::dice::Dice;
 use crate::scene::{Wish, Wishes};
+use evenkeel_testkit::dice::Dice;
 
 /// Makes the dice of newcomers differ from those of the run.
 const OWN_DICE: u64 = 0x006e_6577_636f_6d65;

@@ -22,6 +22,7 @@ use evenkeel_core::model::vmid_ranges::VmidRanges;
 use evenkeel_core::operate::lane::LaneLimits;
 use evenkeel_core::sign::{HostBinding, Namespace, Signer, TrustVersion, TrustedSigners};
 use evenkeel_sim::{InProcess, Simulator, TOKENS};
+use evenkeel_testkit::dice::Dice;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::RwLock;
 use tokio::time::Instant;
@@ -195,7 +196,7 @@ pub struct SeededAmbient {
     off_s: AtomicI64,
     /// Whether the kernel says that it follows a time server.
     synchronised: AtomicBool,
-    state: Mutex<u64>,
+    dice: Mutex<Dice>,
 }
 
 impl SeededAmbient {
@@ -205,7 +206,7 @@ impl SeededAmbient {
         let base = base.unwrap_or(Timestamp::UNIX_EPOCH);
         let off_s = AtomicI64::new(0);
         let synchronised = AtomicBool::new(false);
-        Self { began: Instant::now(), base, off_s, synchronised, state: Mutex::new(seed) }
+        Self { began: Instant::now(), base, off_s, synchronised, dice: Mutex::new(Dice::new(seed)) }
     }
 
     /// Sets the clock so many seconds ahead of the true time, or behind it.
@@ -229,14 +230,9 @@ impl SeededAmbient {
         self.base.saturating_add(since).unwrap_or(self.base)
     }
 
-    /// The next random number (splitmix64).
+    /// The next random number.
     pub fn next(&self) -> u64 {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = *state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).any()
     }
 }
 

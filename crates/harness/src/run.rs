@@ -23,7 +23,6 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use crate::agent_driver::{AgentDriver, DriverCommand};
 use crate::cluster_story::ClusterStory;
 use crate::denials::{DeniedFacts, ItemTrouble};
-use crate::dice::Dice;
 use crate::faults::FaultMaker;
 use crate::leftovers::Leftovers;
 use crate::linked::{LinkedRun, is_linked};
@@ -35,6 +34,7 @@ use crate::signers::SignerGroup;
 use crate::sim_exchange::{PanicPoint, TwinRequest};
 use crate::step_ambush::StepAmbush;
 use crate::storage_story::StorageStory;
+use evenkeel_testkit::dice::Dice;
 
 /// The share of steps in which people ask, sign, forge, or work on the node.
 const PEOPLE_PERCENT: u64 = 30;

@@ -12,7 +12,7 @@ use evenkeel_core::model::release::Release;
 use evenkeel_core::words::diagnostic::Sources;
 use evenkeel_sim::{Scenario, SimGuest, Simulator, World};
 
-use crate::dice::Dice;
+use evenkeel_testkit::dice::Dice;
 
 /// The agent's token. Its user may do everything there is to do, until somebody takes rights away.
 pub(crate) const AGENT_TOKEN: (&str, &str) =

@@ -13,10 +13,10 @@ use evenkeel_core::sign::{
     RECOVERY_AHEAD_MAX, Role, Rotation, Signer, Statement, TrustVersion, TrustedSigners, Window,
 };
 
-use crate::dice::Dice;
 use crate::model_hub::hub_id;
 use crate::operator::Operator;
 use crate::oracle::{NewSigners, Oracle, SignedClaim};
+use evenkeel_testkit::dice::Dice;
 
 /// Everybody who is or may become an operator. A key that was retired is never enrolled again, so there are many.
 const NAMES: [&str; 20] = [

@@ -15,10 +15,10 @@ use evenkeel_sim::{Effect, Event, Fault, NumberThing};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
-use crate::dice::Dice;
 use crate::faults::FaultMaker;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
 use crate::storage_story::StorageStory;
+use evenkeel_testkit::dice::Dice;
 
 /// Makes its dice differ from those of the run.
 const OWN_DICE: u64 = 0x616d_6275_7368_6573;

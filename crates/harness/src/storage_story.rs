@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use evenkeel_agent::engine::{OpEnd, OpReport};
+use evenkeel_agent::engine::{OpOutcome, OpReport};
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::plan::{Held, Plan};
@@ -15,9 +15,9 @@ use evenkeel_sim::{Event, InProcess};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
-use crate::dice::Dice;
 use crate::end::differs_stopped;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait};
+use evenkeel_testkit::dice::Dice;
 
 /// Makes its dice differ from those of the run.
 const OWN_DICE: u64 = 0x7374_6f72_6167_6573;
@@ -84,13 +84,13 @@ pub(crate) fn waits_for_storage(plan: &Plan) -> bool {
 /// The same of what waits in its lane, where no plan shows it.
 pub(crate) fn waited_for_storage(reports: &[OpReport]) -> bool {
     reports.iter().any(|report| match &report.end {
-        OpEnd::Held { reason, why } => tells_of_silence(*reason, why),
-        OpEnd::Succeeded { .. }
-        | OpEnd::Unneeded
-        | OpEnd::Stale { .. }
-        | OpEnd::Failed { .. }
-        | OpEnd::Unknown { .. }
-        | OpEnd::Skipped => false,
+        OpOutcome::Held { reason, why } => tells_of_silence(*reason, why),
+        OpOutcome::Succeeded { .. }
+        | OpOutcome::Unneeded
+        | OpOutcome::Stale { .. }
+        | OpOutcome::Failed { .. }
+        | OpOutcome::Unknown { .. }
+        | OpOutcome::Skipped => false,
     })
 }
 

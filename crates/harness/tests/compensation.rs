@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evenkeel_agent::engine::{Engine, Fatal, OpEnd, Report};
+use evenkeel_agent::engine::{Engine, Fatal, OpOutcome, Report};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -92,7 +92,7 @@ fn is_there(rig: &Rig) -> bool {
 }
 
 fn kinds(report: &Report) -> Vec<(ActionKind, bool)> {
-    let done = |end: &OpEnd| matches!(end, OpEnd::Succeeded { .. });
+    let done = |end: &OpOutcome| matches!(end, OpOutcome::Succeeded { .. });
     report.ops.iter().map(|op| (op.kind, done(&op.end))).collect()
 }
 

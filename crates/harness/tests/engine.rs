@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use evenkeel_agent::engine::{OpEnd, Report};
+use evenkeel_agent::engine::{OpOutcome, Report};
 use evenkeel_agent::journal::Files;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::operate::lane::SYNC_WRITES_PER_NODE_MAX;
@@ -144,7 +144,7 @@ async fn a_write_that_was_refused_and_yet_applied_is_a_success_with_a_word() {
     rig.node.with(|sim| sim.world.bridges.clear());
     let report = one_pass(&rig, CORES_100, |_| {}).await;
     assert_eq!((report.succeeded, report.failed), (1, 0), "{report:?}");
-    let OpEnd::Succeeded { warning: Some(warning) } = &report.ops[0].end else {
+    let OpOutcome::Succeeded { warning: Some(warning) } = &report.ops[0].end else {
         panic!("{report:?}")
     };
     assert!(warning.contains("bridge"), "{warning}");
@@ -159,7 +159,7 @@ async fn already_running_is_what_was_wanted() {
     let guest = "lxc/102".parse().unwrap();
     let started = |rig: &Rig| happen(rig, Happens::Power { guest, running: true });
     let report = one_pass(&rig, RUN_102, started).await;
-    assert_eq!(report.ops[0].end, OpEnd::Succeeded { warning: None }, "{report:?}");
+    assert_eq!(report.ops[0].end, OpOutcome::Succeeded { warning: None }, "{report:?}");
     assert_eq!(writes(&rig)[0].status, Some(500));
 }
 
@@ -168,7 +168,7 @@ async fn a_task_that_ends_with_warnings_is_a_success_with_a_warning() {
     let rig = rig(6);
     happen(&rig, edit("qemu/105", "scsihw", "lsi"));
     let report = one_pass(&rig, "guest.105 = { kind = \"qemu\", run = \"running\" }", |_| {}).await;
-    let OpEnd::Succeeded { warning: Some(warning) } = &report.ops[0].end else {
+    let OpOutcome::Succeeded { warning: Some(warning) } = &report.ops[0].end else {
         panic!("{report:?}")
     };
     assert!(warning.contains("warnings"), "{warning}");
@@ -203,7 +203,7 @@ async fn what_somebody_else_did_meanwhile_is_not_done_again() {
     let rig = rig(3);
     fault(&rig, Effect::Latency { ms: 3_000 }, "GET", "/lxc/100/status/current", 1);
     let report = one_pass(&rig, CORES_100, |rig| happen(rig, edit("lxc/100", "cores", "3"))).await;
-    assert_eq!(report.ops[0].end, OpEnd::Unneeded, "{report:?}");
+    assert_eq!(report.ops[0].end, OpOutcome::Unneeded, "{report:?}");
     assert_eq!(writes(&rig).len(), 0);
 }
 
@@ -215,7 +215,7 @@ async fn a_plan_that_no_longer_fits_is_stale_and_not_sent() {
     happen(&rig, edit("lxc/100", "memory", "2048"));
     happen(&rig, edit("lxc/100", "cores", "1"));
     let report = one_pass(&rig, wanted, |rig| happen(rig, edit("lxc/100", "memory", "64"))).await;
-    assert!(matches!(report.ops[0].end, OpEnd::Stale { .. }), "{report:?}");
+    assert!(matches!(report.ops[0].end, OpOutcome::Stale { .. }), "{report:?}");
     assert_eq!(writes(&rig).len(), 0);
 }
 
@@ -233,7 +233,7 @@ async fn a_locked_guest_is_left_alone_whenever_the_lock_came() {
     fault(&between, Effect::Latency { ms: 3_000 }, "GET", "/lxc/100/status/current", 1);
     let report = one_pass(&between, CORES_100, |rig| happen(rig, lock)).await;
     assert_eq!(report.held, 1, "{report:?}");
-    assert!(matches!(report.ops[0].end, OpEnd::Held { reason: ReasonCode::Locked, .. }));
+    assert!(matches!(report.ops[0].end, OpOutcome::Held { reason: ReasonCode::Locked, .. }));
     assert_eq!(writes(&between).len(), 0);
 }
 

@@ -1,7 +1,7 @@
 //! Guests that are declared and not there are made: once, never over somebody's, and never started before they are as
 //! declared.
 
-use evenkeel_agent::engine::{OpEnd, Progress, Report};
+use evenkeel_agent::engine::{OpOutcome, Progress, Report};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::model::release::Release;
@@ -22,7 +22,7 @@ fn container(more: &str) -> String {
 }
 
 fn kinds(report: &Report) -> Vec<(ActionKind, bool)> {
-    let done = |end: &OpEnd| matches!(end, OpEnd::Succeeded { .. });
+    let done = |end: &OpOutcome| matches!(end, OpOutcome::Succeeded { .. });
     report.ops.iter().map(|op| (op.kind, done(&op.end))).collect()
 }
 
@@ -192,7 +192,7 @@ async fn a_copy_is_not_made_beside_what_a_former_guest_left() {
     let wanted = desired("[guest.120]\nkind = \"lxc\"\nsource = { clone = 100 }\n");
     let lived = rig.live(async |engine| pass(engine, &wanted).await);
     let report = lived.await.unwrap().unwrap();
-    let OpEnd::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
+    let OpOutcome::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
     assert_eq!(*reason, ReasonCode::Storage);
     assert!(why.contains(&format!("{storage}:vm-120-disk-7")), "{why}");
     assert!(writes(&rig).is_empty());
@@ -221,9 +221,9 @@ async fn a_missing_template_holds_and_nothing_is_sent() {
     let wanted = desired(&container("").replace("debian-12-standard", "nobody-has-this"));
     let lived = rig.live(async |engine| pass(engine, &wanted).await);
     let report = lived.await.unwrap().unwrap();
-    let OpEnd::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
+    let OpOutcome::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
     assert_eq!(*reason, ReasonCode::Storage);
-    assert!(why.contains("is not there"), "{why}");
+    assert!(why.contains("does not exist"), "{why}");
     assert!(writes(&rig).is_empty());
 }
 
@@ -233,7 +233,7 @@ async fn a_storage_without_room_holds_and_names_the_room() {
     let wanted = desired(&container("").replace("8GiB", "900000GiB"));
     let lived = rig.live(async |engine| pass(engine, &wanted).await);
     let report = lived.await.unwrap().unwrap();
-    let OpEnd::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
+    let OpOutcome::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
     assert_eq!(*reason, ReasonCode::Storage);
     assert!(why.contains("local-lvm has") && why.contains("free"), "{why}");
     assert!(writes(&rig).is_empty());
@@ -270,7 +270,7 @@ async fn a_number_that_somebody_took_meanwhile_is_never_touched() {
         Ok((first, pass(engine, &wanted).await?))
     });
     let (first, second) = lived.await.unwrap().unwrap();
-    assert!(!matches!(first.ops[0].end, OpEnd::Succeeded { .. }), "{first:?}");
+    assert!(!matches!(first.ops[0].end, OpOutcome::Succeeded { .. }), "{first:?}");
     assert!(second.ops.is_empty() || second.started == 0, "{second:?}");
     rig.node.with(|sim| {
         let config = &sim.world.guests[&120].config;
@@ -292,7 +292,7 @@ async fn a_making_that_fails_is_told_and_tried_again_later() {
         Ok((first, second, pass(engine, &wanted).await?))
     });
     let (first, second, third) = lived.await.unwrap().unwrap();
-    let OpEnd::Failed { why } = &first.ops[0].end else { panic!("{first:?}") };
+    let OpOutcome::Failed { why } = &first.ops[0].end else { panic!("{first:?}") };
     assert!(why.contains("no space left"), "{why}");
     assert_eq!(second.holds[0].reason, ReasonCode::FailedBefore, "{second:?}");
     assert_eq!(kinds(&third), [(ActionKind::Create, true), (ActionKind::Start, true)], "{third:?}");

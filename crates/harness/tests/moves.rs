@@ -71,7 +71,7 @@ fn free(rig: &Rig, volume: &str) {
     let (storage, name) = volume.split_once(':').unwrap();
     let freed =
         rig.node.with(|sim| sim.world.storages.get_mut(storage).unwrap().volumes.remove(name));
-    assert!(freed.is_some(), "{volume} is not there");
+    assert!(freed.is_some(), "{volume} does not exist");
 }
 
 /// The volumes of guest 300 on a storage.
@@ -359,7 +359,7 @@ async fn a_lock_nobody_works_under_is_named_with_the_command_and_what_stays_behi
         sim.happen(Happens::Lock { guest: id, lock: Some("disk".to_owned()) });
     });
     let report = one_life(&rig, &wanted(LXC, MOUNT_ON_TANK)).await;
-    let why = "the guest is locked (disk) and nobody works on it: run `pct unlock 300` on the node; \
+    let why = "the guest is locked (disk) and no task runs on it: run `pct unlock 300` on the node; \
                tank:subvol-300-disk-7 stays behind and hangs on nothing";
     assert_eq!(holds(&report), [(ReasonCode::Locked, why)]);
     assert_eq!(writes(&rig).len(), 0);

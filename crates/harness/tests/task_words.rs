@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use evenkeel_agent::engine::{KeptWarning, OpEnd, Progress, Report, heard_warnings, kept_warnings};
+use evenkeel_agent::engine::{
+    KeptWarning, OpOutcome, Progress, Report, heard_warnings, kept_warnings,
+};
 use evenkeel_agent::journal::Files as _;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
@@ -27,14 +29,14 @@ fn without_bridge() -> Rig {
 }
 
 fn failure(report: &Report) -> String {
-    let OpEnd::Failed { why } = &report.ops[0].end else {
+    let OpOutcome::Failed { why } = &report.ops[0].end else {
         panic!("it did not fail: {report:?}");
     };
     why.clone()
 }
 
 fn warning(report: &Report) -> Option<String> {
-    let OpEnd::Succeeded { warning } = &report.ops[0].end else {
+    let OpOutcome::Succeeded { warning } = &report.ops[0].end else {
         panic!("it was not done: {report:?}");
     };
     warning.clone()

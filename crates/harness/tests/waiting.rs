@@ -2,7 +2,7 @@
 //! marks are others (case X15).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use evenkeel_agent::engine::OpEnd;
+use evenkeel_agent::engine::OpOutcome;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{desired, pass, rig};
@@ -56,8 +56,8 @@ async fn x15_a_power_action_on_a_guest_whose_marks_wait_to_change_ends_by_eviden
             });
             let (first, second, unknown) = lived.await.unwrap().unwrap();
             let case = format!("{id} {key} to {run}{stop}");
-            let ends: Vec<&OpEnd> = first.ops.iter().map(|op| &op.end).collect();
-            assert!(matches!(ends[..], [OpEnd::Succeeded { .. }]), "{case}: {first:?}");
+            let ends: Vec<&OpOutcome> = first.ops.iter().map(|op| &op.end).collect();
+            assert!(matches!(ends[..], [OpOutcome::Succeeded { .. }]), "{case}: {first:?}");
             assert_eq!((second.planned, second.in_sync, unknown), (0, 1, 0), "{case}: {second:?}");
             let applied = rig.node.with(|sim| sim.world.guest(guest(id)).unwrap().config.clone());
             assert!(applied.pending.is_empty(), "{case}: the node applies what waits");
@@ -88,6 +88,6 @@ async fn x15_a_guest_of_neither_identity_after_a_power_action_is_another() {
         lived = lived => lived.unwrap().unwrap(),
         () = other => unreachable!("it never ends"),
     };
-    assert!(matches!(report.ops[0].end, OpEnd::Unknown { .. }), "{report:?}");
+    assert!(matches!(report.ops[0].end, OpOutcome::Unknown { .. }), "{report:?}");
     assert_eq!(unknown, 1);
 }

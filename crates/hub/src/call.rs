@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::RequestPartsExt as _;
+use axum::body::Body;
 use axum::extract::{Path, Query, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
@@ -109,42 +111,12 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
             .await?;
     let mark = parts.extensions.get::<ConnectionMark>();
     let request = enter(hub, row, &caller, mark)?;
-    let query = parts.extract::<Query<Vec<(String, String)>>>().await;
-    let Query(pairs) = query.map_err(|_| Problem::invalid("the query cannot be read"))?;
-    if pairs.len() > QUERY_NAMES_MAX {
-        return Err(Problem::invalid("the query has too many names"));
-    }
-    let count = pairs.len();
-    let query: BTreeMap<String, String> = pairs.into_iter().collect();
-    if query.len() != count {
-        return Err(Problem::invalid("the query repeats a name"));
-    }
+    let query = read_query(&mut parts).await?;
     // No name has any, and PostgreSQL takes no text with a NUL: that would look like a database that is away.
     if path.values().chain(query.values()).any(|text| text.contains(char::is_control)) {
         return Err(Problem::invalid("the path or the query holds a control character"));
     }
-    let time_max = match caller {
-        Caller::Host(_) | Caller::Person(_) => BODY_TIME_MAX,
-        Caller::Anyone => STRANGERS_BODY_TIME_MAX,
-    };
-    let collected = tokio::time::timeout(time_max, async {
-        let room = match room_for(row, &parts.headers) {
-            NO_BODY => None,
-            bytes => Some(hub.bodies().take(&caller, bytes).await),
-        };
-        Limited::new(body, row.body_max).collect().await.map(|body| (body, room))
-    });
-    let (body, room) = match collected.await {
-        Ok(Ok((body, room))) => (body.to_bytes(), room),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            let detail = format!("the body is larger than {} bytes", row.body_max);
-            return Err(Problem::new(ProblemCode::TooLarge, detail));
-        }
-        Ok(Err(_)) => return Err(Problem::invalid("the body did not arrive whole")),
-        Err(_) => {
-            return Err(Problem::new(ProblemCode::Unavailable, "the body took too long to arrive"));
-        }
-    };
+    let (body, room) = read_body(hub, row, &caller, (&parts.headers, body)).await?;
     access::demand_form_token(hub, row.face, &caller, (&parts.headers, &body))?;
     let address =
         parts.extensions.get::<ConnectionMark>().map(|mark| mark.client_group(&parts.headers));
@@ -165,6 +137,50 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
         live_from,
         _places: places,
     })
+}
+
+/// What stands behind the question mark, each name once.
+async fn read_query(parts: &mut Parts) -> Result<BTreeMap<String, String>, Problem> {
+    let query = parts.extract::<Query<Vec<(String, String)>>>().await;
+    let Query(pairs) = query.map_err(|_| Problem::invalid("the query cannot be read"))?;
+    if pairs.len() > QUERY_NAMES_MAX {
+        return Err(Problem::invalid("the query has too many names"));
+    }
+    let count = pairs.len();
+    let query: BTreeMap<String, String> = pairs.into_iter().collect();
+    if query.len() != count {
+        return Err(Problem::invalid("the query repeats a name"));
+    }
+    Ok(query)
+}
+
+/// The body, whole, in its time and within its limit, with the room it takes.
+async fn read_body(
+    hub: &Hub,
+    row: &RouteRow,
+    caller: &Caller,
+    (headers, body): (&HeaderMap, Body),
+) -> Result<(Bytes, Option<BodyRoom>), Problem> {
+    let time_max = match caller {
+        Caller::Host(_) | Caller::Person(_) => BODY_TIME_MAX,
+        Caller::Anyone => STRANGERS_BODY_TIME_MAX,
+    };
+    let collected = tokio::time::timeout(time_max, async {
+        let room = match room_for(row, headers) {
+            NO_BODY => None,
+            bytes => Some(hub.bodies().take(caller, bytes).await),
+        };
+        Limited::new(body, row.body_max).collect().await.map(|body| (body, room))
+    });
+    match collected.await {
+        Ok(Ok((body, room))) => Ok((body.to_bytes(), room)),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            let detail = format!("the body is larger than {} bytes", row.body_max);
+            Err(Problem::new(ProblemCode::TooLarge, detail))
+        }
+        Ok(Err(_)) => Err(Problem::invalid("the body did not arrive whole")),
+        Err(_) => Err(Problem::new(ProblemCode::Unavailable, "the body took too long to arrive")),
+    }
 }
 
 /// Lets a caller in, before anything it sent is read. Its connection is known from now on, unless it is one too many of it.

@@ -145,6 +145,33 @@ mod tests {
     }
 
     #[test]
+    fn every_secret_has_256_random_bits() {
+        const DRAWN: u32 = 100;
+        for kind in [
+            SecretKind::Credential,
+            SecretKind::ApiToken,
+            SecretKind::Session,
+            SecretKind::OneTimeCode,
+            SecretKind::BrowserMark,
+            SecretKind::EnrolToken,
+        ] {
+            let mut ones = [0; 256];
+            for _ in 0..DRAWN {
+                let drawn = SecretText::draw(kind);
+                let digits = drawn.reveal().strip_prefix(kind.prefix()).unwrap();
+                assert_eq!(digits.len(), 64, "{kind:?}");
+                for (digit, bits) in digits.chars().zip(ones.chunks_mut(4)) {
+                    let value = digit.to_digit(16).unwrap();
+                    bits.iter_mut().zip(0..4).for_each(|(ones, bit)| *ones += value >> bit & 1);
+                }
+            }
+            // A bit that is drawn is the same a hundred times once in 2^99 runs.
+            let fixed = ones.iter().filter(|ones| [0, DRAWN].contains(*ones)).count();
+            assert_eq!(fixed, 0, "{kind:?}");
+        }
+    }
+
+    #[test]
     fn a_secret_is_in_no_debug() {
         let drawn = SecretText::draw(SecretKind::Session);
         assert!(!format!("{drawn:?}").contains(&drawn.reveal()[5..]));

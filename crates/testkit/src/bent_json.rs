@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use crate::dice::Dice;
+
 /// Cases of each body in a run of the tests.
 const CASES: u32 = 200;
 
@@ -14,13 +16,13 @@ const CASES: u32 = 200;
 const BYTES_MAX: usize = 2 << 20;
 
 /// Bends bodies.
-pub struct BodyBender(u64);
+pub struct BodyBender(Dice);
 
 impl BodyBender {
     /// One that follows the environment's seed.
     pub fn seeded() -> Self {
         let seed = std::env::var("EVENKEEL_FUZZ_SEED").ok().and_then(|text| text.parse().ok());
-        Self(seed.unwrap_or(1))
+        Self(Dice::new(seed.unwrap_or(1)))
     }
 
     /// Whether there is time for another case.
@@ -32,17 +34,9 @@ impl BodyBender {
         }
     }
 
-    fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
     /// A number below a bound.
     pub fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.any() % (bound.max(1) as u64)).unwrap_or(0)
+        usize::try_from(self.0.any() % (bound.max(1) as u64)).unwrap_or(0)
     }
 
     /// A good body, bent.
@@ -148,7 +142,7 @@ impl BodyBender {
             2 => bytes.splice(at..at, b"{\"payload\":".iter().copied()).for_each(drop),
             3 => {
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte ^= 1 << (self.0 % 8);
+                    *byte ^= 1 << (self.0.any() % 8);
                 }
             }
             4 => bytes.splice(0..0, vec![b'['; 5_000]).for_each(drop),

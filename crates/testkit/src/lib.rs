@@ -6,6 +6,7 @@ pub mod bent_json;
 #[cfg(feature = "services")]
 pub mod browser;
 pub mod destroy_item;
+pub mod dice;
 #[cfg(feature = "services")]
 pub mod patience;
 #[cfg(feature = "services")]

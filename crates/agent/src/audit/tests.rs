@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::journal::{
-    Details, Journal, JournalLimits, Kept, Note, Record, SimulatedDisk, Stamp, Subject,
+    Details, Journal, JournalLimits, Kept, KeptSubject, Note, Record, SimulatedDisk, Stamp,
 };
 
 fn now() -> Timestamp {
@@ -78,7 +78,7 @@ fn journal(disk: &SimulatedDisk, limits: JournalLimits) {
     let records = [
         started(1, "lxc/101", &signed()),
         event(1, OpEvent::Succeeded { identity: None, warning: None }),
-        Record::Kept(Kept::put(Subject::Decision, "d1", 1, refused)),
+        Record::Kept(Kept::put(KeptSubject::Decision, "d1", 1, refused)),
         started(2, "qemu/101", &json!({ "reason": "allowed" })),
         event(2, unknown),
         event(2, OpEvent::Resolved { outcome: Resolution::Failed }),
@@ -86,9 +86,9 @@ fn journal(disk: &SimulatedDisk, limits: JournalLimits) {
         event(3, failed),
         note("tail_cut", "cut"),
         note("hub_claim_ignored", "x\nTASK OK\u{202e}"),
-        Record::Kept(Kept::put(Subject::Approval, "a1", 1, json!({ "surprise": [1] }))),
-        Record::Kept(Kept::remove(Subject::Decision, "d1")),
-        Record::Kept(Kept::put(Subject::Txn, "t1", 1, json!({}))),
+        Record::Kept(Kept::put(KeptSubject::Approval, "a1", 1, json!({ "surprise": [1] }))),
+        Record::Kept(Kept::remove(KeptSubject::Decision, "d1")),
+        Record::Kept(Kept::put(KeptSubject::Txn, "t1", 1, json!({}))),
     ];
     for record in records {
         journal.append(record, now()).unwrap();

@@ -11,7 +11,7 @@ use evenkeel_core::sign::{ApprovalRules, Rotation, TrustVersion};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::journal::{JournalState, Kept, Record, Subject};
+use crate::journal::{JournalState, Kept, KeptSubject, Record};
 
 /// Under which key the journal keeps them, among the decisions about this host.
 const RULES_KEY: &str = "host/approve";
@@ -38,7 +38,7 @@ struct KeptRules {
 impl StandingRules {
     /// What the journal keeps.
     pub(super) fn read(state: &JournalState) -> Self {
-        let kept = state.kept(Subject::Decision).find(|(key, _)| *key == RULES_KEY);
+        let kept = state.kept(KeptSubject::Decision).find(|(key, _)| *key == RULES_KEY);
         let kept = kept.and_then(|(_, kept)| {
             serde_json::from_value::<KeptRules>(kept.value["kept"].clone()).ok()
         });
@@ -85,6 +85,6 @@ impl StandingRules {
         let kept = KeptRules { version, rules };
         let value =
             json!({ "op": "approve", "reason": ReasonCode::Policy, "why": why, "kept": kept });
-        Record::Kept(Kept::put(Subject::Decision, RULES_KEY, 1, value))
+        Record::Kept(Kept::put(KeptSubject::Decision, RULES_KEY, 1, value))
     }
 }

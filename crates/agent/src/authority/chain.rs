@@ -2,7 +2,7 @@
 //!
 //! `Authority` reads and writes them; the audit reads them. A link keeps the clock it was accepted at, because
 //! a rotation is judged again at every start and must come out as it did the first time. Nothing here believes
-//! a link: [`Link::follow`] verifies it in full.
+//! a link: [`ChainLink::follow`] verifies it in full.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{AuthorityError, authority_of};
-use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
+use crate::journal::{ExactBytes, JournalState, Kept, KeptSubject, Record};
 
 /// The version of the shapes below.
 const SHAPE: u32 = 1;
@@ -27,7 +27,7 @@ const BASE: &str = "base";
 /// One accepted rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Link {
+pub(crate) struct ChainLink {
     /// The head of the trust file the chain stands on.
     pub(super) base: TrustHash,
     /// What was handed in, to the byte.
@@ -38,9 +38,9 @@ pub(crate) struct Link {
     pub(super) mark: UnixSeconds,
 }
 
-impl Link {
+impl ChainLink {
     pub(super) fn to_record(&self, version: TrustVersion) -> Kept {
-        Kept::put(Subject::Trust, version.to_string(), SHAPE, to_value(self))
+        Kept::put(KeptSubject::Trust, version.to_string(), SHAPE, to_value(self))
     }
 
     /// What was signed and the signers after this link, if it follows those before it.
@@ -76,22 +76,22 @@ impl Link {
 /// The trust file a chain stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Base {
+pub(super) struct TrustBase {
     pub(super) version: TrustVersion,
     pub(super) head: TrustHash,
 }
 
 /// The value that says so, written at the first start and when root replaces a chain. It is short, and without it
 /// nothing starts.
-pub(super) fn base_record(base: Base) -> Kept {
-    Kept::put(Subject::Trust, BASE, SHAPE, to_value(&base)).from_the_reserve()
+pub(super) fn base_record(base: TrustBase) -> Kept {
+    Kept::put(KeptSubject::Trust, BASE, SHAPE, to_value(&base)).from_the_reserve()
 }
 
 /// Everything the journal keeps about signers.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    kept: Option<Base>,
-    links: BTreeMap<TrustVersion, Link>,
+    kept: Option<TrustBase>,
+    links: BTreeMap<TrustVersion, ChainLink>,
 }
 
 /// The version of the signers by a journal alone; 0 if it knows of none.
@@ -117,7 +117,7 @@ pub struct StartedTrust {
 /// The trust file that an agent was started with; none if no agent was started with one.
 pub fn started_trust(state: &JournalState) -> Result<Option<StartedTrust>, AuthorityError> {
     let chain = Chain::read(state)?;
-    Ok(chain.base().map(|Base { version, head }| {
+    Ok(chain.base().map(|TrustBase { version, head }| {
         let newest = chain.newest().unwrap_or(version);
         StartedTrust { version, head, newest }
     }))
@@ -126,7 +126,7 @@ pub fn started_trust(state: &JournalState) -> Result<Option<StartedTrust>, Autho
 impl Chain {
     pub(super) fn read(state: &JournalState) -> Result<Self, AuthorityError> {
         let mut chain = Self::default();
-        for (key, kept) in state.kept(Subject::Trust) {
+        for (key, kept) in state.kept(KeptSubject::Trust) {
             let malformed = |why: String| AuthorityError::Malformed { key: key.to_owned(), why };
             if kept.v != SHAPE {
                 let why = format!("it has the shape {}; this version reads {SHAPE}", kept.v);
@@ -147,10 +147,10 @@ impl Chain {
     }
 
     /// The trust file the chain stands on, as far as the journal knows one.
-    pub(super) fn base(&self) -> Option<Base> {
+    pub(super) fn base(&self) -> Option<TrustBase> {
         self.kept.or_else(|| {
             let (version, link) = self.links.first_key_value()?;
-            Some(Base { version: TrustVersion(version.0.saturating_sub(1)), head: link.base })
+            Some(TrustBase { version: TrustVersion(version.0.saturating_sub(1)), head: link.base })
         })
     }
 
@@ -166,13 +166,16 @@ impl Chain {
     }
 
     /// The rotations that follow this trust file.
-    pub(super) fn links_on(&self, base: TrustHash) -> impl Iterator<Item = (&TrustVersion, &Link)> {
+    pub(super) fn links_on(
+        &self,
+        base: TrustHash,
+    ) -> impl Iterator<Item = (&TrustVersion, &ChainLink)> {
         self.links.iter().filter(move |(_, link)| link.base == base)
     }
 
     /// What takes the links of trust files before this one away: root's new file makes such, and they are older
     /// than it. Any other is no part of a chain.
-    pub(super) fn leftovers(&self, base: Base) -> Result<Vec<Record>, AuthorityError> {
+    pub(super) fn leftovers(&self, base: TrustBase) -> Result<Vec<Record>, AuthorityError> {
         let mut leftovers = Vec::new();
         for (version, _) in self.links.iter().filter(|(_, link)| link.base != base.head) {
             let key = version.to_string();
@@ -180,7 +183,7 @@ impl Chain {
                 let why = "it follows another trust file than the rotations around it".to_owned();
                 return Err(AuthorityError::Malformed { key, why });
             }
-            leftovers.push(Record::Kept(Kept::remove(Subject::Trust, key)));
+            leftovers.push(Record::Kept(Kept::remove(KeptSubject::Trust, key)));
         }
         Ok(leftovers)
     }

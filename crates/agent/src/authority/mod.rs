@@ -31,10 +31,10 @@ use evenkeel_core::sign::{
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::journal::{ExactBytes, JournalState, Kept, Note, Record, Subject, moment};
+use crate::journal::{ExactBytes, JournalState, Kept, KeptSubject, Note, Record, moment};
 use approval_rules::StandingRules;
 pub(crate) use chain::trust_version_of;
-use chain::{Base, Chain, Link};
+use chain::{Chain, ChainLink, TrustBase};
 pub use chain::{StartedTrust, started_trust};
 pub use error::AuthorityError;
 
@@ -112,7 +112,7 @@ impl Authority {
         state: &JournalState,
     ) -> Result<Self, AuthorityError> {
         let chain = Chain::read(state)?;
-        let base = Base { version: first.version(), head: first.head() };
+        let base = TrustBase { version: first.version(), head: first.head() };
         let owed = match chain.base() {
             Some(known) if known.head != base.head => {
                 let newest = chain.newest().unwrap_or(known.version);
@@ -206,7 +206,7 @@ impl Authority {
         );
         tracing::warn!("{why}");
         let value = json!({ "op": "clock", "reason": ReasonCode::RoleDenied, "why": why });
-        let kept = Kept::put(Subject::Decision, CLOCK_KEY, 1, value).from_the_reserve();
+        let kept = Kept::put(KeptSubject::Decision, CLOCK_KEY, 1, value).from_the_reserve();
         Some(Record::Kept(kept.setting_mark(mark)))
     }
 
@@ -237,7 +237,7 @@ impl Authority {
         }
         let version = rotated.trust.version();
         let mark = rotated.mark;
-        let link = Link {
+        let link = ChainLink {
             base: *base,
             envelope: ExactBytes(envelope.to_vec()),
             now: reading.now,
@@ -294,7 +294,7 @@ fn authority_of(envelope: &Envelope) -> Result<sign::RotationAuthority, Refusal>
 /// Root put another first link in place of the whole chain: it is told, and what it replaces is forgotten.
 fn new_base(
     path: &str,
-    base: Base,
+    base: TrustBase,
     chain: &Chain,
     newest: TrustVersion,
 ) -> Result<Vec<Record>, AuthorityError> {

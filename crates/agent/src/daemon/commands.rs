@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::AgentLoop;
-use super::declared::{Trouble, UnusableFile, not_in_time};
+use super::declared::{SourceTrouble, UnusableFile, not_in_time};
 use super::inputs::LoopInputs;
 use super::looking::{LookEnded, LookPurpose, LookWish};
 use super::pass::LoopTurn;
@@ -125,7 +125,7 @@ impl AgentLoop {
         let LookEnded { desired, seen, took } = ended;
         let refused = match seen {
             Err(why) => {
-                let hint = "the running agent goes on trying";
+                let hint = "the running agent keeps trying";
                 Refused::new(RefusedCode::Failed, why, hint)
             }
             Ok(preview) => {
@@ -175,13 +175,15 @@ impl AgentLoop {
         note: String,
     ) -> Result<SocketAnswer, Fatal> {
         if let Err(error) = self.engine.resolve(op, outcome, note).await {
-            let hint = "`evenkeel status` lists what is unknown; what is under way is looked at";
+            let hint = "`evenkeel status` lists unknown outcomes; the agent still watches running operations";
             let message = error.refusal()?.detail;
             return Ok(SocketAnswer::Refused(Refused::new(RefusedCode::NotFound, message, hint)));
         }
         self.schedule.soon(Instant::now());
         tracing::warn!(%op, ?outcome, "an operator closed an operation of unknown outcome");
-        Ok(SocketAnswer::Done { message: format!("{op} is closed; its guest is looked at again") })
+        Ok(SocketAnswer::Done {
+            message: format!("{op} is closed; the agent looks at its guest again"),
+        })
     }
 
     /// Lets what failed be tried at once.
@@ -196,11 +198,9 @@ impl AgentLoop {
         };
         self.schedule.at_once(Instant::now());
         let message = if waited {
-            format!(
-                "what failed on guest {guest} is tried at once, and its warnings are struck out"
-            )
+            format!("the agent retries guest {guest} now, and clears its warnings")
         } else {
-            format!("nothing on guest {guest} waits because it failed; it is looked at now")
+            format!("no failed action waits on guest {guest}; the agent looks at it now")
         };
         Ok(SocketAnswer::Done { message })
     }
@@ -221,8 +221,10 @@ impl AgentLoop {
                 None
             }
             Err(UnusableFile(why)) => {
-                tracing::error!("the configuration cannot be used, the one before holds:\n{why}");
-                let trouble = Trouble { since: self.ambient.now(), why: why.clone() };
+                tracing::error!(
+                    "the configuration is invalid; the previous one stays in use:\n{why}"
+                );
+                let trouble = SourceTrouble { since: self.ambient.now(), why: why.clone() };
                 self.shared_status.agent().configuration_trouble = Some(trouble);
                 Some(why)
             }
@@ -239,7 +241,7 @@ impl AgentLoop {
                 Ok("reloaded".to_owned())
             }
             Some(why) => {
-                let hint = "what was read before holds; correct the files and reload";
+                let hint = "the previous files stay in use; correct the files and reload";
                 Err(Refused::new(RefusedCode::Invalid, why, hint))
             }
         })

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::config::DesiredConfig;
-use crate::plain_file::{READ_DEADLINE, Reading, off_loop};
+use crate::plain_file::{FileReading, READ_DEADLINE, off_loop};
 use crate::source::dir::{DirError, load_believed};
 use crate::source::tree::PassedOver;
 
@@ -28,9 +28,9 @@ pub(super) struct DeclaredFiles {
     good: Option<GoodFiles>,
     /// When the files were last read without a mistake.
     last_good: Option<Timestamp>,
-    trouble: Option<Trouble>,
+    trouble: Option<SourceTrouble>,
     /// A reading that did not end in time. No second one is begun beside it.
-    late: Option<Reading<Result<Desired, UnusableFile>>>,
+    late: Option<FileReading<Result<Desired, UnusableFile>>>,
     /// The files that were passed over when it was last told.
     passed_over: Arc<Mutex<Vec<PassedOver>>>,
 }
@@ -49,7 +49,7 @@ struct GoodFiles {
 
 /// Something that cannot be used, so that what was there before still holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct SourceTrouble {
     /// Since when.
     pub since: Timestamp,
     /// What is wrong, with its places.
@@ -92,7 +92,7 @@ impl DeclaredFiles {
 
     /// What the hub gave once cannot be used.
     pub(super) fn unusable(&mut self, why: String, now: Timestamp) {
-        self.trouble = Some(Trouble { since: now, why });
+        self.trouble = Some(SourceTrouble { since: now, why });
     }
 
     /// Reads the files, and waits for them for a bounded time. Dropping it changes nothing.
@@ -117,7 +117,7 @@ impl DeclaredFiles {
             }
             Err(UnusableFile(why)) => {
                 let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
-                self.trouble = Some(Trouble { since, why });
+                self.trouble = Some(SourceTrouble { since, why });
                 FilesNews::Broken
             }
         }
@@ -157,7 +157,7 @@ impl DeclaredFiles {
     }
 
     /// What is wrong with what is there now.
-    pub(super) fn trouble(&self) -> Option<&Trouble> {
+    pub(super) fn trouble(&self) -> Option<&SourceTrouble> {
         self.trouble.as_ref()
     }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::socket::SocketCommand;
 use super::systemd::Systemd;
-use super::watch::Watch;
+use super::watch::DirWatch;
 use crate::hub_link::DeskRequest;
 
 /// What was heard.
@@ -39,7 +39,7 @@ pub(super) struct LoopInputs {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    watch: Watch,
+    watch: DirWatch,
     commands: mpsc::Receiver<SocketCommand>,
     hub: Option<mpsc::Receiver<DeskRequest>>,
     cluster: Option<mpsc::Receiver<ChangedGuests>>,
@@ -62,7 +62,7 @@ impl LoopInputs {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
-            watch: Watch::begin(None),
+            watch: DirWatch::begin(None),
             commands,
             hub: None,
             cluster: None,
@@ -83,7 +83,7 @@ impl LoopInputs {
 
     /// Watches another directory from now on.
     pub(super) fn watch(&mut self, directory: Option<&Path>) {
-        self.watch = Watch::begin(directory);
+        self.watch = DirWatch::begin(directory);
     }
 
     /// The next thing heard; no pass is due while there is no moment for it. Dropping the future loses nothing: signals, changes and commands stay where they are

@@ -9,7 +9,7 @@ use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::operate::operation::{OpState, Operation};
 
-use crate::engine::{OpEnd, OpReport, PassId, Progress, Report};
+use crate::engine::{OpOutcome, OpReport, PassId, Progress, Report};
 
 /// Logs what happens to operations while it happens.
 pub(super) fn progress(progress: &Progress) {
@@ -36,22 +36,22 @@ fn ended(report: &OpReport) {
     let what = reasons.join(", ");
     let words = end.words();
     match end {
-        OpEnd::Succeeded { warning: None } => {
+        OpOutcome::Succeeded { warning: None } => {
             tracing::info!(%op, %guest, upid, %kind, what, "done");
         }
-        OpEnd::Succeeded { warning: Some(_) } => {
+        OpOutcome::Succeeded { warning: Some(_) } => {
             tracing::warn!(%op, %guest, upid, %kind, what, words, "done, with a warning");
         }
-        OpEnd::Unneeded | OpEnd::Skipped => {
+        OpOutcome::Unneeded | OpOutcome::Skipped => {
             tracing::debug!(%op, %guest, %kind, what, result = end.as_str(), "not needed");
         }
-        OpEnd::Stale { .. } | OpEnd::Held { .. } => {
+        OpOutcome::Stale { .. } | OpOutcome::Held { .. } => {
             tracing::info!(%op, %guest, %kind, what, words, "not now");
         }
-        OpEnd::Failed { .. } => {
+        OpOutcome::Failed { .. } => {
             tracing::warn!(%op, %guest, upid, %kind, what, words, "not done");
         }
-        OpEnd::Unknown { .. } => {
+        OpOutcome::Unknown { .. } => {
             tracing::error!(%op, %guest, upid, %kind, what, words,
                 "the outcome is not known; the guest is left alone until evidence or \
                  `evenkeel journal resolve` ends it");

@@ -44,7 +44,7 @@ pub(super) enum LookPurpose {
 
 /// What is under way, and what waits for it.
 #[derive(Default)]
-pub(super) struct Looking {
+pub(super) struct LookState {
     under_way: Option<UnderWay>,
     wanted: VecDeque<LookWish>,
 }
@@ -80,7 +80,7 @@ pub(super) enum LookNews {
     Rested(Result<(), Error>),
 }
 
-impl Looking {
+impl LookState {
     /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_none()

@@ -62,7 +62,7 @@ use declared::DeclaredFiles;
 use hub::HubSide;
 use inputs::{LoopInput, LoopInputs};
 use log::LogMemory;
-use looking::Looking;
+use looking::LookState;
 use metrics::{Counted, Metrics};
 use pass::LoopTurn;
 use protocol::SocketAnswer;
@@ -260,7 +260,7 @@ struct AgentLoop {
     /// Who woke the loop by changes of its configuration, and how often.
     wakes: WakeLimits,
     /// The look at the node that is under way.
-    looking: Looking,
+    looking: LookState,
     /// What clients of the socket asked for and the node is asked about.
     answering: FuturesUnordered<AnswerUnderWay>,
     /// Passes about chosen guests that have not ended: they say nothing of how the host as a whole stands.
@@ -322,7 +322,7 @@ impl AgentLoop {
             observes,
             hub: None,
             wakes: WakeLimits::default(),
-            looking: Looking::default(),
+            looking: LookState::default(),
             answering: FuturesUnordered::new(),
             partial_passes: BTreeSet::new(),
             state,

@@ -14,14 +14,14 @@ use evenkeel_core::operate::operation::OpState;
 use tokio::time::Instant;
 
 use super::AgentLoop;
-use super::declared::{FilesNews, Trouble};
+use super::declared::{FilesNews, SourceTrouble};
 use super::inputs::LoopInputs;
 use super::log;
 use super::looking::{LookEnded, LookPurpose, LookWish};
 use super::metrics::Reconciled;
 use super::protocol::SocketAnswer;
 use super::status::DesiredStatus;
-use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassId};
+use crate::engine::{BegunPass, EngineEvent, Fatal, OpOutcome, PassId};
 use crate::freeze;
 use crate::preview::Preview;
 use crate::pve::error::Error;
@@ -93,7 +93,7 @@ impl AgentLoop {
         };
         let guests = self.declared.desired().map_or(0, |desired| desired.guests.len());
         match (&news, self.declared.trouble()) {
-            (FilesNews::Broken, Some(Trouble { why, .. })) => {
+            (FilesNews::Broken, Some(SourceTrouble { why, .. })) => {
                 let since = self.declared.since().map(tracing::field::display);
                 tracing::error!(
                     holds_since = since,
@@ -169,7 +169,8 @@ impl AgentLoop {
             why.clone_into(&mut trouble.why);
         } else {
             tracing::warn!(why, "Proxmox VE cannot be read; guests are left as they are");
-            agent.node_trouble = Some(Trouble { since: self.ambient.now(), why: why.to_owned() });
+            agent.node_trouble =
+                Some(SourceTrouble { since: self.ambient.now(), why: why.to_owned() });
         }
     }
 
@@ -209,7 +210,7 @@ impl AgentLoop {
                     let _ = submitter.send(SocketAnswer::Op { report: report.clone() });
                     self.schedule.soon(Instant::now());
                 }
-                if let OpEnd::Stale { .. } = report.end {
+                if let OpOutcome::Stale { .. } = report.end {
                     self.schedule.soon(Instant::now());
                 }
             }

@@ -22,7 +22,7 @@ use super::status::{
     AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, HostStatus, JournalStatus, PassStatus,
     SilentStorage, operations, pending, warnings,
 };
-use crate::engine::{OpEnd, PassId, Report, waiting_by_op};
+use crate::engine::{OpOutcome, PassId, Report, waiting_by_op};
 use crate::freeze::frozen_by;
 use crate::hub_link::picture::ReportFacts;
 use crate::journal::{AppendError, JournalHandle, JournalState};
@@ -205,7 +205,7 @@ impl SharedStatus {
                 (held.code, held.why) = (hold.reason, hold.why.clone());
             }
         }
-        let mut ends: BTreeMap<GuestId, Vec<&OpEnd>> = BTreeMap::new();
+        let mut ends: BTreeMap<GuestId, Vec<&OpOutcome>> = BTreeMap::new();
         for op in &report.ops {
             ends.entry(op.guest).or_default().push(&op.end);
         }
@@ -237,18 +237,19 @@ fn guest_status(planned: &GuestPlan) -> GuestStatus {
 }
 
 /// What became of a guest's actions: they were done, or why not.
-fn settle(guest: &mut GuestStatus, ends: &[&OpEnd]) {
-    let all_done = ends.iter().all(|end| matches!(end, OpEnd::Succeeded { .. } | OpEnd::Unneeded));
+fn settle(guest: &mut GuestStatus, ends: &[&OpOutcome]) {
+    let all_done =
+        ends.iter().all(|end| matches!(end, OpOutcome::Succeeded { .. } | OpOutcome::Unneeded));
     if all_done && !ends.is_empty() {
         guest.drift.clear();
     }
     for end in ends {
         match end {
-            OpEnd::Succeeded { .. } | OpEnd::Unneeded | OpEnd::Skipped => {}
-            OpEnd::Held { reason, why } => {
+            OpOutcome::Succeeded { .. } | OpOutcome::Unneeded | OpOutcome::Skipped => {}
+            OpOutcome::Held { reason, why } => {
                 guest.held.push(HeldStatus { code: *reason, why: why.clone() });
             }
-            OpEnd::Stale { .. } | OpEnd::Failed { .. } | OpEnd::Unknown { .. } => {
+            OpOutcome::Stale { .. } | OpOutcome::Failed { .. } | OpOutcome::Unknown { .. } => {
                 guest.problems.push(end.words());
             }
         }

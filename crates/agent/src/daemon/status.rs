@@ -15,7 +15,7 @@ use evenkeel_core::sign::PendingId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use super::declared::Trouble;
+pub use super::declared::SourceTrouble;
 use crate::engine::{KeptWarning, RaisedBy, kept_warnings, waiting};
 use crate::freeze::Frozen;
 use crate::journal::{Head, JournalState, moment};
@@ -114,9 +114,9 @@ pub struct AgentStatus {
     /// Where desired state comes from and how it is.
     pub desired: DesiredStatus,
     /// What is wrong with the configuration file; the one read before holds.
-    pub configuration_trouble: Option<Trouble>,
+    pub configuration_trouble: Option<SourceTrouble>,
     /// What is wrong with the way to Proxmox VE.
-    pub node_trouble: Option<Trouble>,
+    pub node_trouble: Option<SourceTrouble>,
     /// The last pass that read the node.
     pub last_pass: Option<PassStatus>,
     /// When the next one is due.
@@ -168,7 +168,7 @@ pub struct DesiredStatus {
     /// Since when it holds.
     pub since: Option<Timestamp>,
     /// What is wrong with what is there now.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<SourceTrouble>,
     /// The hub it comes from; none if it comes from files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<HubStatus>,

@@ -11,13 +11,13 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 
 /// Hears of changes in one directory; silent if there is none.
-pub(super) struct Watch {
+pub(super) struct DirWatch {
     changed: Arc<Notify>,
     /// Ends the watching when it is dropped.
     _watcher: Option<RecommendedWatcher>,
 }
 
-impl Watch {
+impl DirWatch {
     /// Begins to watch.
     pub(super) fn begin(directory: Option<&Path>) -> Self {
         let changed = Arc::new(Notify::new());
@@ -72,7 +72,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("web.toml");
         fs_err::write(&file, "a").unwrap();
-        let watch = Watch::begin(Some(directory.path()));
+        let watch = DirWatch::begin(Some(directory.path()));
         fs_err::read(&file).unwrap();
         let quiet = tokio::time::timeout(Duration::from_millis(200), watch.changed()).await;
         assert!(quiet.is_err(), "reading is no change");
@@ -87,7 +87,7 @@ mod tests {
         let git = directory.path().join(".git");
         fs_err::create_dir(&below).unwrap();
         fs_err::create_dir(&git).unwrap();
-        let watch = Watch::begin(Some(directory.path()));
+        let watch = DirWatch::begin(Some(directory.path()));
         let woken = async || tokio::time::timeout(PATIENCE, watch.changed()).await;
         fs_err::write(git.join("index"), "a").unwrap();
         let quiet = tokio::time::timeout(Duration::from_millis(200), watch.changed()).await;
@@ -110,7 +110,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_watched_is_silent() {
         for directory in [None, Some(Path::new("/nowhere/at/all"))] {
-            let watch = Watch::begin(directory);
+            let watch = DirWatch::begin(directory);
             let quiet = tokio::time::timeout(Duration::from_mins(1), watch.changed()).await;
             assert!(quiet.is_err());
         }

@@ -33,7 +33,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
-pub use approvals::approval_context::{ApprovalContext, ApprovalContextError, ItemSeal, Vouch};
+pub use approvals::approval_context::{ApprovalContext, ApprovalContextError, HubSigner, ItemSeal};
 pub use approvals::hub::{AnchorState, AnchorWatch};
 pub use approvals::{ApprovalOrigin, Submitted};
 pub(crate) use approvals::{RequestError, RequestTaken};
@@ -56,17 +56,17 @@ pub use evenkeel_core::gate::approval::RaisedBy;
 pub use lane::progress::Progress;
 pub use lane::task_progress::{LogView, LogViewers};
 pub use pass::reconcile::{BegunPass, PassCause, PassId};
-pub use pass::report::{GuestError, Hold, OpEnd, OpReport, Report};
+pub use pass::report::{GuestError, Hold, OpOutcome, OpReport, Report};
 
 use crate::journal::resolve::RESOLVED;
 use crate::journal::{JournalState, Note, Record, Retry, seconds};
 use crate::observe::remembering::NodeMemory;
 use crate::pve::Client;
 use crate::queue::{JobEvent as LaneEvent, Queue};
-use approvals::Refusals;
+use approvals::RefusalCount;
 use approvals::pending::NotRaised;
 use lane::OpResult;
-use settle::{Settled, Settler, settle, why};
+use settle::{Settled, SettledBy, settle, why};
 
 /// The lanes at work.
 pub struct Engine {
@@ -74,7 +74,7 @@ pub struct Engine {
     queue: Queue<OpResult>,
     settling: FuturesUnordered<BoxFuture<'static, SettleEnd>>,
     /// Operations of unknown outcome, and the job that holds their lane. Looked at again every pass.
-    unknown: BTreeMap<OperationId, Unsettled>,
+    unknown: BTreeMap<OperationId, UnsettledOp>,
     passes: BTreeMap<PassId, RunningPass>,
     /// Which pass an operation belongs to, and what is said of it if it never runs.
     /// Approved acts belong to none.
@@ -82,9 +82,9 @@ pub struct Engine {
     /// Nonces whose act is in its lane, and the statement each was used for.
     signed: BTreeMap<Nonce, (OperationId, PayloadHash)>,
     told: VecDeque<EngineEvent>,
-    refusals: Refusals,
+    refusals: RefusalCount,
     /// The same for what a hub brings, which counts by itself.
-    hub_refusals: Refusals,
+    hub_refusals: RefusalCount,
     /// What the last pass could not put before a signer.
     not_raised: NotRaised,
     /// The items of the last pass, while they are being raised.
@@ -100,14 +100,14 @@ pub struct Engine {
 
 /// An operation whose end is not known yet.
 #[derive(Debug, Clone)]
-struct Unsettled {
+struct UnsettledOp {
     /// The name its lane is held under.
     job: OperationId,
     vmid: VmId,
     /// When the node had taken its request, once that was found.
     taken: Option<Instant>,
     /// For whom it is settled: what was in flight at the start for recovery, what this life sent for its lane.
-    settler: Settler,
+    settler: SettledBy,
     /// Whether somebody looks for evidence right now.
     looking: bool,
     /// The operation the journal has not closed and why nobody knows its end, once that was found.
@@ -165,8 +165,8 @@ impl Engine {
             submitted: BTreeMap::new(),
             signed: BTreeMap::new(),
             told: VecDeque::new(),
-            refusals: Refusals::default(),
-            hub_refusals: Refusals::default(),
+            refusals: RefusalCount::default(),
+            hub_refusals: RefusalCount::default(),
             not_raised: NotRaised::new(),
             following: None,
             findings: Findings::default(),
@@ -178,7 +178,7 @@ impl Engine {
             let job = held_job(&operation);
             engine.queue.hold(job)?;
             let vmid = operation.intent.guest.vmid;
-            engine.mark_unknown(operation.id, operation.id, vmid, Settler::Recovery);
+            engine.mark_unknown(operation.id, operation.id, vmid, SettledBy::Recovery);
         }
         engine.recheck_unknown();
         Ok(engine)
@@ -336,11 +336,11 @@ impl Engine {
 
     fn lane_told(&mut self, event: LaneEvent<OpResult>) -> Result<(), Fatal> {
         match event {
-            LaneEvent::Ended { op: job, done } => {
-                let reports = done.result?;
+            LaneEvent::Ended { op: job, result } => {
+                let reports = result?;
                 for report in &reports {
-                    if let OpEnd::Unknown { why } = &report.end {
-                        self.mark_unknown(report.op, job, report.guest.vmid, Settler::Lane);
+                    if let OpOutcome::Unknown { why } = &report.end {
+                        self.mark_unknown(report.op, job, report.guest.vmid, SettledBy::Lane);
                         self.note_doubt(report.op, report.op, why);
                     }
                 }
@@ -348,8 +348,8 @@ impl Engine {
             }
             LaneEvent::Panicked { op: job, message } => {
                 if let Some((_, mut report)) = self.submitted.get(&job).cloned() {
-                    report.end = OpEnd::Unknown { why: format!("evenkeel failed: {message}") };
-                    self.mark_unknown(job, job, report.guest.vmid, Settler::Lane);
+                    report.end = OpOutcome::Unknown { why: format!("evenkeel failed: {message}") };
+                    self.mark_unknown(job, job, report.guest.vmid, SettledBy::Lane);
                     self.recheck_unknown();
                     self.ended(job, vec![report]);
                 }
@@ -391,8 +391,9 @@ impl Engine {
         }
     }
 
-    fn mark_unknown(&mut self, op: OperationId, job: OperationId, vmid: VmId, settler: Settler) {
-        let unsettled = Unsettled { job, vmid, taken: None, settler, looking: false, doubt: None };
+    fn mark_unknown(&mut self, op: OperationId, job: OperationId, vmid: VmId, settler: SettledBy) {
+        let unsettled =
+            UnsettledOp { job, vmid, taken: None, settler, looking: false, doubt: None };
         self.unknown.insert(op, unsettled);
     }
 
@@ -423,7 +424,7 @@ impl Engine {
             if !std::mem::replace(&mut unsettled.looking, true) {
                 let context = self.context.clone();
                 let op = *op;
-                let Unsettled { vmid, taken, settler, .. } = *unsettled;
+                let UnsettledOp { vmid, taken, settler, .. } = *unsettled;
                 let looking = async move {
                     SettleEnd { op, ended: settle_lane(&context, op, vmid, taken, settler).await }
                 };
@@ -465,7 +466,7 @@ async fn settle_lane(
     op: OperationId,
     vmid: VmId,
     taken: Option<Instant>,
-    settler: Settler,
+    settler: SettledBy,
 ) -> Result<Option<Settled>, Fatal> {
     let open = context.journal.read(move |state, _| {
         let mut in_flight = state.ledger().in_flight();

@@ -26,12 +26,12 @@ use super::HostKeyError;
 
 /// The lock, held while this lives.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct KeyClaim {
     path: PathBuf,
     _file: File,
 }
 
-impl Claim {
+impl KeyClaim {
     /// Takes the lock of a key, in the first directory that can be used.
     pub(super) fn take(fingerprint: &Fingerprint) -> Result<Self, HostKeyError> {
         Self::take_in(&directories(), fingerprint)
@@ -54,7 +54,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for KeyClaim {
     fn drop(&mut self) {
         // One that stays is found unlocked and used again.
         let _ = std::fs::remove_file(&self.path);
@@ -78,7 +78,7 @@ fn file_name(fingerprint: &Fingerprint) -> String {
 /// It holds nothing; who may reach it at all is up to its directory.
 const MODE: Mode = Mode::from_raw_mode(0o644);
 
-fn lock(path: &Path, directory: &Path) -> io::Result<Claim> {
+fn lock(path: &Path, directory: &Path) -> io::Result<KeyClaim> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => check(directory)?,
@@ -93,7 +93,7 @@ fn lock(path: &Path, directory: &Path) -> io::Result<Claim> {
         let ours = file.metadata()?;
         match std::fs::symlink_metadata(path) {
             Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => {
-                return Ok(Claim { path: path.to_owned(), _file: file });
+                return Ok(KeyClaim { path: path.to_owned(), _file: file });
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(_) | Err(_) => {}
@@ -126,16 +126,16 @@ mod tests {
         let directories = [place.path().join("run")];
         let one = Fingerprint([0xff; 32]);
         let other = Fingerprint([2; 32]);
-        let held = Claim::take_in(&directories, &one).unwrap();
-        let refused = Claim::take_in(&directories, &one).unwrap_err();
+        let held = KeyClaim::take_in(&directories, &one).unwrap();
+        let refused = KeyClaim::take_in(&directories, &one).unwrap_err();
         assert!(matches!(refused, HostKeyError::InUse { .. }), "{refused}");
-        let _another = Claim::take_in(&directories, &other).unwrap();
+        let _another = KeyClaim::take_in(&directories, &other).unwrap();
         drop(held);
         assert_eq!(std::fs::read_dir(&directories[0]).unwrap().count(), 1, "it cleans up");
-        Claim::take_in(&directories, &one).unwrap();
+        KeyClaim::take_in(&directories, &one).unwrap();
         // What a killed process left is not in the way.
         std::fs::write(directories[0].join(file_name(&one)), "").unwrap();
-        Claim::take_in(&directories, &one).unwrap();
+        KeyClaim::take_in(&directories, &one).unwrap();
     }
 
     #[test]
@@ -146,10 +146,10 @@ mod tests {
         std::fs::create_dir(&open).unwrap();
         std::fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
         let one = Fingerprint([0xff; 32]);
-        let _held = Claim::take_in(&[open.clone(), good.clone()], &one).unwrap();
+        let _held = KeyClaim::take_in(&[open.clone(), good.clone()], &one).unwrap();
         assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0);
         assert_eq!(std::fs::read_dir(&good).unwrap().count(), 1);
-        let nowhere = Claim::take_in(&[open], &one).unwrap_err();
+        let nowhere = KeyClaim::take_in(&[open], &one).unwrap_err();
         assert!(nowhere.hint().contains("RuntimeDirectory=evenkeel"), "{}", nowhere.hint());
     }
 
@@ -163,7 +163,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        if let Ok(_held) = Claim::take_in(&directories, &one) {
+                        if let Ok(_held) = KeyClaim::take_in(&directories, &one) {
                             use std::sync::atomic::Ordering::SeqCst;
                             assert_eq!(inside.fetch_add(1, SeqCst), 0);
                             inside.fetch_sub(1, SeqCst);

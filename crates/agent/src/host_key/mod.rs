@@ -30,7 +30,7 @@ use fs_err::os::unix::fs::OpenOptionsExt as _;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use claim::Claim;
+use claim::KeyClaim;
 pub use error::HostKeyError;
 
 use crate::plain_file;
@@ -54,7 +54,7 @@ pub struct HostKey {
     secret: SigningKey,
     public: PublicKey,
     /// There while this process alone acts for the host.
-    _claim: Option<Claim>,
+    _claim: Option<KeyClaim>,
 }
 
 impl HostKey {
@@ -93,7 +93,7 @@ impl HostKey {
     /// The same key, for as long as it lives claimed by this process: a second agent on this machine, started with a copy
     /// of the state directory, is refused. Both would take the same approval, and each would believe it spent it.
     pub(crate) fn claimed(self) -> Result<Self, HostKeyError> {
-        let claim = Claim::take(&self.public.fingerprint())?;
+        let claim = KeyClaim::take(&self.public.fingerprint())?;
         Ok(Self { _claim: Some(claim), ..self })
     }
 

@@ -23,7 +23,7 @@ use super::document_reader::{FileMistakes, ReadFiles};
 use super::memory::ToldHeads;
 use super::picture::DocumentPlaces;
 use super::store::DocumentStore;
-use crate::engine::{AnchorState, ApprovalOrigin, Engine, Fatal, OpEnd, OpReport, Submitted};
+use crate::engine::{AnchorState, ApprovalOrigin, Engine, Fatal, OpOutcome, OpReport, Submitted};
 
 /// What the link brings.
 #[derive(Debug)]
@@ -340,14 +340,14 @@ impl HubDesk {
     pub fn ended(&mut self, report: &OpReport) {
         let Some(waiting) = self.waiting.remove(&report.op) else { return };
         let code = match &report.end {
-            OpEnd::Held { reason, .. } => *reason,
+            OpOutcome::Held { reason, .. } => *reason,
             // It was not tried, because the agent goes down: it is brought again.
-            OpEnd::Skipped => return,
-            OpEnd::Succeeded { .. }
-            | OpEnd::Unneeded
-            | OpEnd::Stale { .. }
-            | OpEnd::Failed { .. }
-            | OpEnd::Unknown { .. } => ReasonCode::AllowedSigned,
+            OpOutcome::Skipped => return,
+            OpOutcome::Succeeded { .. }
+            | OpOutcome::Unneeded
+            | OpOutcome::Stale { .. }
+            | OpOutcome::Failed { .. }
+            | OpOutcome::Unknown { .. } => ReasonCode::AllowedSigned,
         };
         for waits in waiting {
             waits.tell(code, Some(report.op), report.end.words());

@@ -124,7 +124,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::journal::{Journal, JournalLimits, Kept, Record, SimulatedDisk, Stamp, Subject};
+    use crate::journal::{Journal, JournalLimits, Kept, KeptSubject, Record, SimulatedDisk, Stamp};
 
     fn open(disk: &SimulatedDisk) -> Journal<SimulatedDisk> {
         let stamp = Stamp { machine: "m".to_owned(), new_epoch: "e".to_owned() };
@@ -163,7 +163,7 @@ mod tests {
 
     fn decision(number: u64) -> Record {
         let value = json!({"guest": "lxc/102", "op": "destroy", "reason": "pending_signature", "why": "needs a signature"});
-        Record::Kept(Kept::put(Subject::Decision, format!("plan {number}"), 1, value))
+        Record::Kept(Kept::put(KeptSubject::Decision, format!("plan {number}"), 1, value))
     }
 
     #[test]

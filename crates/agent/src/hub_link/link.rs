@@ -31,7 +31,7 @@ use super::limits::{
 use super::memory::{self, ToldHeads};
 use super::picture::HostPicture;
 use crate::ambient::Ambient;
-use crate::engine::{AnchorState, AnchorWatch, Vouch};
+use crate::engine::{AnchorState, AnchorWatch, HubSigner};
 use crate::journal::JournalHandle;
 
 /// A hub that answers at once is asked no more often than this.
@@ -72,7 +72,7 @@ pub struct LinkIdentity {
     /// This life of the agent.
     pub instance: InstanceId,
     /// Signs for the hub.
-    pub vouch: Vouch,
+    pub vouch: HubSigner,
 }
 
 /// What the link is made of.
@@ -166,7 +166,7 @@ impl HubLink {
         let (says, asked) = match read {
             Err(trouble) => (AnchorFinding::Unreachable, Err(trouble)),
             Ok(AnchorAnswer { head: None }) => (AnchorFinding::Nothing, Ok(())),
-            Ok(AnchorAnswer { head: Some(head) }) => match self.own_head(&head) {
+            Ok(AnchorAnswer { head: Some(head) }) => match self.own_head(&head, &found) {
                 Ok(head) => (AnchorFinding::Head(head), Ok(())),
                 // A forged one proves nothing: it is as if nobody had answered.
                 Err(refusal) => {
@@ -182,11 +182,15 @@ impl HubLink {
     }
 
     /// A head is believed by our own signature, for this hub and this host alone.
-    fn own_head(&self, sealed: &SealedText) -> Result<JournalHead, Refusal> {
+    fn own_head(&self, sealed: &SealedText, found: &JournalHead) -> Result<JournalHead, Refusal> {
         let statement = HeadStatement::verify(&sealed.envelope()?, &self.identity.key)?;
         let HeadStatement { hub_id, host, head } = statement;
         if hub_id != self.identity.hub_id || host != self.identity.host {
             let why = "it was signed for another hub, or under another name";
+            return Err(Refusal::new(ReasonCode::BindingMismatch, why));
+        }
+        if !head.is_within_reach(found) {
+            let why = format!("epoch {} is out of reach of epoch {}", head.epoch, found.epoch);
             return Err(Refusal::new(ReasonCode::BindingMismatch, why));
         }
         Ok(head)

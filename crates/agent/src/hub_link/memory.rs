@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::authority::trust_version_of;
-use crate::journal::{Head, JournalState, Kept, Subject};
+use crate::journal::{Head, JournalState, Kept, KeptSubject};
 
 const FLOOR: &str = "floor";
 const TOLD: &str = "told";
@@ -181,14 +181,14 @@ pub fn head_of(state: &JournalState, head: Head) -> Option<JournalHead> {
 }
 
 fn kept<T: DeserializeOwned>(state: &JournalState, name: &str) -> Option<T> {
-    let (_, found) = state.kept(Subject::Hub).find(|(key, _)| *key == name)?;
+    let (_, found) = state.kept(KeptSubject::Hub).find(|(key, _)| *key == name)?;
     serde_json::from_value(found.value.clone()).ok()
 }
 
 fn put(name: &str, value: &impl Serialize) -> Kept {
     let value =
         serde_json::to_value(value).expect("texts and numbers can always be written as JSON");
-    Kept::put(Subject::Hub, name, VERSION, value)
+    Kept::put(KeptSubject::Hub, name, VERSION, value)
 }
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ mod tests {
         });
         let read = |line: serde_json::Value| {
             let mut state = JournalState::default();
-            state.apply(Record::Kept(Kept::put(Subject::Hub, FLOOR, VERSION, line))).unwrap();
+            state.apply(Record::Kept(Kept::put(KeptSubject::Hub, FLOOR, VERSION, line))).unwrap();
             floor(&state)
         };
         assert_eq!(read(line), Some(taken()), "as version 0.2 wrote it");

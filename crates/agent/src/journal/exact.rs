@@ -34,7 +34,7 @@ impl From<ExactBytes> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Kept, Subject};
+    use crate::journal::{Kept, KeptSubject};
 
     #[test]
     fn bytes_that_look_like_a_secret_pass_the_mask_unchanged() {
@@ -44,7 +44,7 @@ mod tests {
         for text in hostile {
             let bytes = ExactBytes(text.as_bytes().to_vec());
             let value = serde_json::json!({ "envelope": bytes });
-            let kept = Kept::put(Subject::Trust, "2", 1, value).value.unwrap().value;
+            let kept = Kept::put(KeptSubject::Trust, "2", 1, value).value.unwrap().value;
             let back: ExactBytes = serde_json::from_value(kept["envelope"].clone()).unwrap();
             assert_eq!(back, bytes);
         }
@@ -54,7 +54,7 @@ mod tests {
     fn a_text_that_spells_secret_in_base64_passes_too() {
         let text = "secrettokenpasswordA".to_owned();
         let bytes = ExactBytes::try_from(text.clone()).unwrap();
-        let kept = Kept::put(Subject::Trust, "2", 1, serde_json::json!({ "envelope": bytes }));
+        let kept = Kept::put(KeptSubject::Trust, "2", 1, serde_json::json!({ "envelope": bytes }));
         assert_eq!(kept.value.unwrap().value["envelope"], text);
     }
 }

@@ -48,7 +48,7 @@ pub use line::{Head, Seq, Sum};
 pub use mark::{WallTime, moment, seconds};
 pub(crate) use real_disk::{ANOTHER_USERS, sync_parent};
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
-pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Retry, Subject, Versioned};
+pub use record::{Kept, KeptSubject, NotUnderstood, Note, OpEntry, Record, Retry, Versioned};
 pub use simulated_disk::{DiskFault, SimulatedDisk};
 pub(crate) use space::is_full;
 pub use state::JournalState;
@@ -56,7 +56,7 @@ pub use state::JournalState;
 use line::LineEnvelope;
 use record::RecordLine;
 use segment::Header;
-use space::Space;
+use space::DiskSpace;
 
 /// The journal, opened for writing.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub struct Journal<D> {
     /// The latest moment that is believed (invariant 16). At rest it is ahead of the newest record.
     clock_mark: Timestamp,
     staged: Vec<u8>,
-    space: Space,
+    space: DiskSpace,
     poisoned: Option<DiskFailure>,
 }
 

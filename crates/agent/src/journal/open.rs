@@ -12,8 +12,8 @@ use super::disk::{Disk, Files};
 use super::error::{DiskFailure, JournalError, LineProblem};
 use super::line::{Head, Seq, Sum};
 use super::record::{Body, Note, Record};
-use super::segment::{self, Header, Walk};
-use super::space::{self, Space};
+use super::segment::{self, Header, SegmentWalk};
+use super::space::{self, DiskSpace};
 use super::state::JournalState;
 use super::{AppendError, Journal, JournalLimits, Stamp, WallTime, begin_segment, mark, rotate_at};
 
@@ -51,7 +51,7 @@ impl<D: Disk> Journal<D> {
             check_link(&disk, &replayed)?;
         }
         let mut journal = Self::resume(disk, limits, replayed)?;
-        journal.space = Space::unknown(limits.reserve_bytes, reserve_found);
+        journal.space = DiskSpace::unknown(limits.reserve_bytes, reserve_found);
         journal.note_cuts(now)?;
         Ok(journal)
     }
@@ -77,9 +77,9 @@ impl<D: Disk> Journal<D> {
     fn resume(
         mut disk: D,
         limits: JournalLimits,
-        replayed: Replayed,
+        replayed: ReplayedJournal,
     ) -> Result<Self, JournalError> {
-        let Replayed { end, state, bytes, unproven, torn } = replayed;
+        let ReplayedJournal { end, state, bytes, unproven, torn } = replayed;
         let file = segment::name_of(end.header.segment);
         let good = usize::try_from(end.length).expect("the file is in memory");
         let failed = |doing, error: io::Error| DiskFailure::new(doing, &file, error);
@@ -108,7 +108,7 @@ impl<D: Disk> Journal<D> {
         Self {
             file: segment::name_of(header.segment),
             rotate_at,
-            space: Space::unknown(limits.reserve_bytes, false),
+            space: DiskSpace::unknown(limits.reserve_bytes, false),
             durable: head.seq,
             clock_mark: at,
             staged: Vec::new(),
@@ -168,7 +168,7 @@ struct LastSegment {
     snapshot_bytes: u64,
 }
 
-struct Replayed {
+struct ReplayedJournal {
     end: LastSegment,
     state: JournalState,
     bytes: Vec<u8>,
@@ -177,11 +177,11 @@ struct Replayed {
 }
 
 /// Folds the records of a segment. It changes nothing.
-fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<Replayed, JournalError> {
+fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<ReplayedJournal, JournalError> {
     let file = segment::name_of(number);
     let bytes = disk.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
     let damaged = |damage| JournalError::in_segment(&file, damage);
-    let mut walk = Walk::begin(&bytes).map_err(damaged)?;
+    let mut walk = SegmentWalk::begin(&bytes).map_err(damaged)?;
     check_header(&walk.header, number, stamp)?;
     let mut state = JournalState::default();
     let torn = loop {
@@ -200,9 +200,9 @@ fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<Replayed, Jou
     let unproven = walk.unproven;
     let length = walk.offset as u64;
     let snapshot_bytes = walk.snapshot_ends as u64;
-    let Walk { header, before, head, at, .. } = walk;
+    let SegmentWalk { header, before, head, at, .. } = walk;
     let end = LastSegment { header, before, head, at, length, snapshot_bytes };
-    Ok(Replayed { end, state, bytes, unproven, torn })
+    Ok(ReplayedJournal { end, state, bytes, unproven, torn })
 }
 
 fn check_header(header: &Header, number: u64, stamp: &Stamp) -> Result<(), JournalError> {
@@ -243,7 +243,7 @@ pub(super) fn check_no_gap(numbers: &[u64]) -> Result<(), JournalError> {
 }
 
 /// The newest segment must go on where the one before it ends.
-fn check_link(disk: &impl Files, replayed: &Replayed) -> Result<(), JournalError> {
+fn check_link(disk: &impl Files, replayed: &ReplayedJournal) -> Result<(), JournalError> {
     let Header { segment, .. } = replayed.end.header;
     let file = segment::name_of(segment - 1);
     let bytes = disk.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;

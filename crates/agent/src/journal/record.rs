@@ -111,7 +111,7 @@ pub struct OpEntry {
 /// The subjects of kept values. Each is a map from key to the newest value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Subject {
+pub enum KeptSubject {
     /// The gate's answer to an action, recorded when it changes.
     Decision,
     /// An item that waits for an approval.
@@ -128,7 +128,7 @@ pub enum Subject {
     Hub,
 }
 
-impl Subject {
+impl KeptSubject {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Decision,
@@ -159,7 +159,7 @@ impl Subject {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
     /// What it is about.
-    pub subject: Subject,
+    pub subject: KeptSubject,
     /// Under which key.
     pub key: String,
     /// The new value, or none to remove the key.
@@ -172,13 +172,13 @@ pub struct Kept {
 
 impl Kept {
     /// Keeps a value; secrets are masked.
-    pub fn put(subject: Subject, key: impl Into<String>, version: u32, value: Value) -> Self {
+    pub fn put(subject: KeptSubject, key: impl Into<String>, version: u32, value: Value) -> Self {
         let value = Some(Versioned { v: version, value: redact::redacted_value(value) });
         Self { subject, key: key.into(), value, mark: None, from_reserve: false }
     }
 
     /// Removes a key.
-    pub fn remove(subject: Subject, key: impl Into<String>) -> Self {
+    pub fn remove(subject: KeptSubject, key: impl Into<String>) -> Self {
         Self { subject, key: key.into(), value: None, mark: None, from_reserve: false }
     }
 
@@ -318,7 +318,7 @@ pub(super) fn decode(kind: &str, fields: &str) -> Result<Body, NotUnderstood> {
         "note" => Record::Note(json(fields)?),
         "snapshot" => return Ok(Body::Snapshot(json(fields)?)),
         other => {
-            let Some(subject) = Subject::ALL.into_iter().find(|s| s.as_str() == other) else {
+            let Some(subject) = KeptSubject::ALL.into_iter().find(|s| s.as_str() == other) else {
                 return Err(NotUnderstood::Type(other.escape_default().to_string()));
             };
             let KeptLine { key, v, value, mark } = json(fields)?;

@@ -1,6 +1,6 @@
 //! One file of the journal: its name, its first line, and walking its lines with every check.
 //!
-//! Opening, verifying and printing all read a segment through [`Walk`], so there is one notion of
+//! Opening, verifying and printing all read a segment through [`SegmentWalk`], so there is one notion of
 //! what is right. It reads and judges; it never repairs.
 
 use std::io::BufRead as _;
@@ -80,7 +80,7 @@ pub(super) struct SegmentLine<'a> {
 }
 
 /// Goes through the lines of a segment in order.
-pub(super) struct Walk<'a> {
+pub(super) struct SegmentWalk<'a> {
     bytes: &'a [u8],
     /// Where the next line begins.
     pub(super) offset: usize,
@@ -99,7 +99,7 @@ pub(super) struct Walk<'a> {
     fields: String,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SegmentWalk<'a> {
     /// Checks the header.
     pub(super) fn begin(bytes: &'a [u8]) -> Result<Self, Damage> {
         let damage = |problem| Damage { line: 1, offset: 0, seq: Seq(0), problem };

@@ -28,10 +28,10 @@ pub enum DiskFault {
 
 /// A disk; clones are the same disk, as seen by the next process.
 #[derive(Debug, Clone, Default)]
-pub struct SimulatedDisk(Arc<Mutex<Contents>>);
+pub struct SimulatedDisk(Arc<Mutex<DiskContents>>);
 
 #[derive(Debug, Clone, Default)]
-struct Contents {
+struct DiskContents {
     files: BTreeMap<u64, File>,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
@@ -122,7 +122,7 @@ impl SimulatedDisk {
         let contents = self.contents();
         let mut survives = (0..).map(|bit: u32| kept.checked_shr(bit).unwrap_or(0) & 1 == 1);
         let mut survives = || survives.next().unwrap_or(false);
-        let mut after = Contents { capacity: contents.capacity, ..Contents::default() };
+        let mut after = DiskContents { capacity: contents.capacity, ..DiskContents::default() };
         for (id, file) in &contents.files {
             let bytes = file.after_crash(&mut survives, cut);
             let found = File { cached: bytes.clone(), durable: bytes, ..file.clone() };
@@ -163,13 +163,13 @@ impl SimulatedDisk {
         Self(Arc::new(Mutex::new(self.contents().clone())))
     }
 
-    fn contents(&self) -> MutexGuard<'_, Contents> {
+    fn contents(&self) -> MutexGuard<'_, DiskContents> {
         // A test that failed elsewhere must not hide its reason behind this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call and says whether it goes wrong.
-    fn call(&self) -> (MutexGuard<'_, Contents>, Option<DiskFault>) {
+    fn call(&self) -> (MutexGuard<'_, DiskContents>, Option<DiskFault>) {
         let mut contents = self.contents();
         let fault = contents.faults.get(&contents.calls).copied();
         contents.calls += 1;
@@ -179,7 +179,7 @@ impl SimulatedDisk {
     }
 }
 
-impl Contents {
+impl DiskContents {
     fn used(&self) -> u64 {
         let named = self.names.values().filter_map(|id| self.files.get(id));
         named.map(|file| file.allocated.max(file.cached.len() as u64)).sum()

@@ -13,7 +13,7 @@ pub(super) const RESERVE: &str = "reserve";
 
 /// What is known about the space left.
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct DiskSpace {
     reserve_bytes: u64,
     held: bool,
     /// The process before left a reserve, whose length nobody has looked at.
@@ -26,7 +26,7 @@ pub(super) struct Space {
 /// Room for the blocks around a line, where it is not taken out of the reserve.
 const MARGIN_BYTES: u64 = 64 << 10;
 
-impl Space {
+impl DiskSpace {
     /// Knows nothing until it has looked.
     pub(super) fn unknown(reserve_bytes: u64, found: bool) -> Self {
         Self { reserve_bytes, held: false, found, low: true, free_bytes: 0 }

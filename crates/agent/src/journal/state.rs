@@ -11,7 +11,7 @@ use evenkeel_core::operate::operation::{Ledger, OpEvent, ReplayError};
 use serde::{Deserialize, Serialize};
 
 use super::details::Details;
-use super::record::{Kept, OpEntry, Record, Subject, Versioned};
+use super::record::{Kept, KeptSubject, OpEntry, Record, Versioned};
 
 /// Closed operations are forgotten in rounds of this many: each round looks at all that are known,
 /// and so costs little per record while memory follows what is live.
@@ -24,7 +24,7 @@ pub struct JournalState {
     ledger: Ledger,
     /// Of operations that are not closed.
     details: BTreeMap<OperationId, Details>,
-    kept: BTreeMap<Subject, BTreeMap<String, Versioned>>,
+    kept: BTreeMap<KeptSubject, BTreeMap<String, Versioned>>,
     #[serde(skip)]
     closed: usize,
 }
@@ -59,7 +59,7 @@ impl JournalState {
     }
 
     /// The kept values of a subject, by key.
-    pub fn kept(&self, subject: Subject) -> impl Iterator<Item = (&str, &Versioned)> {
+    pub fn kept(&self, subject: KeptSubject) -> impl Iterator<Item = (&str, &Versioned)> {
         self.kept.get(&subject).into_iter().flatten().map(|(key, value)| (key.as_str(), value))
     }
 

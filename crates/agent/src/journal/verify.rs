@@ -11,7 +11,7 @@ use super::error::{DiskFailure, JournalError, LineProblem};
 use super::line::{Head, Seq};
 use super::open::check_no_gap;
 use super::record::Body;
-use super::segment::{self, Header, SegmentLine, Walk};
+use super::segment::{self, Header, SegmentLine, SegmentWalk};
 use super::state::JournalState;
 
 /// A journal without damage.
@@ -85,7 +85,7 @@ pub(super) fn each_line_since(
         let bytes = files.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
         let damaged =
             |damage| JournalError::Damaged { file: file.clone(), damage: Box::new(damage) };
-        let is_enough = Walk::begin(&bytes).map_err(damaged)?.header.after <= after;
+        let is_enough = SegmentWalk::begin(&bytes).map_err(damaged)?.header.after <= after;
         wanted.push((*number, file, bytes));
         if is_enough {
             break;
@@ -167,7 +167,7 @@ fn read_segment(
     look: &mut impl FnMut(&SegmentLine<'_>, &Body),
 ) -> Result<SegmentEnd, JournalError> {
     let damaged = |damage| JournalError::in_segment(file, damage);
-    let mut walk = Walk::begin(bytes).map_err(damaged)?;
+    let mut walk = SegmentWalk::begin(bytes).map_err(damaged)?;
     check_follows(file, &walk, number, before)?;
     let mut state = JournalState::default();
     let tail_bytes = loop {
@@ -200,7 +200,7 @@ fn read_segment(
 /// The header must name its own file and go on where the segment before ends.
 fn check_follows(
     file: &str,
-    walk: &Walk<'_>,
+    walk: &SegmentWalk<'_>,
     number: u64,
     before: Option<&SegmentEnd>,
 ) -> Result<(), JournalError> {

@@ -14,13 +14,14 @@
 //! A few chosen guests are asked for directly, and nothing else is read while all of them answer. What a pass of the
 //! running agent need not read again is kept in `observe/remembering.rs`.
 
+mod coverage;
 pub(crate) mod remembering;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenkeel_core::actual::{
-    ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, SnapshotPoint,
+    ConfigEntry, Elsewhere, Guest, GuestConfig, ListCoverage, Power, Snapshot, SnapshotPoint,
     Unreadable,
 };
 use evenkeel_core::desired::selection::{Candidate, PassScope};
@@ -34,6 +35,8 @@ use evenkeel_core::value::compare::{Cgroup, Conventions};
 use futures_util::future::{self, FutureExt as _};
 use futures_util::stream::{self, StreamExt};
 
+pub(crate) use coverage::has_quorum;
+use coverage::{ask_for, coverage, elsewhere};
 use remembering::KnownSite;
 
 use crate::pve::Client;
@@ -91,7 +94,8 @@ pub(crate) async fn observe_chosen(
             guests.insert(guest.id.vmid, guest);
         }
         if guests.len() == chosen.len() {
-            let coverage = Coverage::Partial("only the chosen guests were asked for".to_owned());
+            let coverage =
+                ListCoverage::Partial("only the chosen guests were asked for".to_owned());
             let node = client.node().clone();
             let conventions = known.map_or_else(Conventions::default, |site| site.conventions);
             let elsewhere = BTreeMap::new();
@@ -204,7 +208,7 @@ struct Located {
     guests: BTreeMap<VmId, Guest>,
     elsewhere: BTreeMap<VmId, Elsewhere>,
     hidden: BTreeSet<VmId>,
-    coverage: Coverage,
+    coverage: ListCoverage,
 }
 
 impl Located {
@@ -226,12 +230,12 @@ impl Parts {
         let Self { mut guests, nameless, everywhere, permissions, status, .. } = self;
         let unlisted = everywhere.as_ref().and_then(|listed| listed.as_ref().err());
         let coverage = match (permissions, status) {
-            _ if nameless > 0 => {
-                Coverage::Partial("a row of the node's list of guests cannot be read".to_owned())
-            }
+            _ if nameless > 0 => ListCoverage::Partial(
+                "a row of the node's list of guests cannot be read".to_owned(),
+            ),
             (Some(permissions), Some(status)) => coverage(unlisted, permissions, status),
             (None, _) | (_, None) => {
-                Coverage::Partial("nobody asked whether others are there".to_owned())
+                ListCoverage::Partial("nobody asked whether others are there".to_owned())
             }
         };
         let everywhere = everywhere.and_then(Result::ok);
@@ -442,86 +446,12 @@ fn power(entry: &GuestEntry) -> Power {
     }
 }
 
-/// Whether the token sees every guest, and the node has quorum to speak for the cluster.
-fn coverage(
-    unlisted: Option<&Error>,
-    permissions: Result<Permissions, Error>,
-    status: Result<ListReading<ClusterEntry>, Error>,
-) -> Coverage {
-    let partial = |why: String| Coverage::Partial(why);
-    if let Some(error) = unlisted {
-        return partial(format!("the cluster's guests cannot be listed: {error}"));
-    }
-    match permissions {
-        Ok(permissions) if sees_all_guests(&permissions) => {}
-        Ok(_) => return partial("the token lacks VM.Audit on /vms".to_owned()),
-        Err(error) => return partial(format!("the token's rights cannot be read: {error}")),
-    }
-    match status {
-        Ok(entries) if has_quorum(&entries) => Coverage::Whole,
-        Ok(_) => partial("the cluster has no quorum".to_owned()),
-        Err(error) => partial(format!("quorum cannot be read: {error}")),
-    }
-}
-
-/// `VM.Audit` that reaches every guest: on `/` or `/vms`, passed on to what is below.
-fn sees_all_guests(permissions: &Permissions) -> bool {
-    ["/", "/vms"].iter().any(|path| {
-        permissions
-            .0
-            .get(*path)
-            .and_then(|rights| rights.get("VM.Audit"))
-            .is_some_and(|reaches| *reaches)
-    })
-}
-
-/// A host of its own has no cluster entry, and nobody to lose. A row that cannot be read may be the cluster's.
-pub(crate) fn has_quorum(status: &ListReading<ClusterEntry>) -> bool {
-    let is_node = |row: &UnreadRow| row.text("type") == Some("node");
-    let mut clusters = status.rows.iter().filter(|entry| entry.kind == "cluster");
-    status.unread.iter().all(is_node) && clusters.all(|cluster| cluster.quorate)
-}
-
 /// Whose row cannot be read may be managed.
 fn ha_states(everywhere: &ListReading<Resource>) -> BTreeMap<VmId, String> {
     let state = |resource: &Resource| Some((resource.vmid?, resource.hastate.clone()?));
     let unread = |row: &UnreadRow| Some((row.parsed("vmid")?, "not readable".to_owned()));
     let unread = everywhere.unread.iter().filter_map(unread);
     everywhere.rows.iter().filter_map(state).chain(unread).collect()
-}
-
-fn elsewhere(client: &Client, everywhere: &[Resource]) -> BTreeMap<VmId, Elsewhere> {
-    let there = |resource: &Resource| {
-        let node = resource.node.clone().filter(|node| node != client.node())?;
-        Some((resource.vmid?, Elsewhere { kind: resource.kind.parse().ok()?, node }))
-    };
-    everywhere.iter().filter_map(there).collect()
-}
-
-/// Asks for numbers nobody listed: one that is taken belongs to a guest the token cannot see.
-async fn ask_for<'a>(
-    client: &Client,
-    numbers: impl Iterator<Item = &'a VmId> + Send,
-    coverage: Coverage,
-    concurrency: usize,
-) -> (BTreeSet<VmId>, Coverage) {
-    let mut hidden = BTreeSet::new();
-    // As many as are declared and not there: guests that are yet to be made are among them, however many.
-    let asked = numbers.map(|vmid| async { (*vmid, client.vmid_is_free(*vmid).await) }.boxed());
-    let mut answers = stream::iter(asked).buffer_unordered(concurrency.max(1));
-    while let Some((vmid, answer)) = answers.next().await {
-        match answer {
-            Ok(true) => {}
-            Ok(false) => {
-                hidden.insert(vmid);
-            }
-            Err(error) => {
-                let why = format!("number {vmid} cannot be asked for: {error}");
-                return (hidden, Coverage::Partial(why));
-            }
-        }
-    }
-    (hidden, coverage)
 }
 
 /// What the datacenter does to values, as far as it was told.

@@ -85,7 +85,7 @@ pub enum NotSent {
         text: String,
     },
     /// PVE would cut the connection in the middle of such a request.
-    #[error("the request has {bytes} bytes, Proxmox takes {max_bytes}")]
+    #[error("the request has {bytes} bytes; Proxmox accepts {max_bytes}")]
     TooLarge {
         /// The size.
         bytes: usize,
@@ -103,7 +103,7 @@ pub enum NotSent {
     },
     /// As many storages do not answer as the node may have processes for.
     #[error(
-        "{about} is not asked while other storages do not answer: the node keeps a process for each"
+        "evenkeel does not ask {about} while other storages do not answer: the node keeps a process for each"
     )]
     StoragesCrowded {
         /// Which would have been asked.
@@ -137,7 +137,7 @@ pub enum Unknown {
         detail: String,
     },
     /// PVE's proxy lost the node (596, 597, 599): it may still be working.
-    #[error("Proxmox lost the node while it worked ({status}): {text}")]
+    #[error("Proxmox lost the node during the call ({status}): {text}")]
     NodeLost {
         /// 596, 597 or 599.
         status: u16,
@@ -145,13 +145,13 @@ pub enum Unknown {
         text: String,
     },
     /// PVE forked a worker and did not hear of it: the task may be listed, and may even work.
-    #[error("Proxmox did not hear of the worker that it began: {text}")]
+    #[error("Proxmox got no report from the worker that it started: {text}")]
     WorkerLost {
         /// What PVE said.
         text: String,
     },
     /// A status only a machine in between gives, such as 502, or an HTML error page.
-    #[error("something between here and Proxmox answered with {status}")]
+    #[error("a proxy or another server before Proxmox answered with {status}")]
     Gateway {
         /// The status.
         status: u16,
@@ -174,7 +174,7 @@ pub enum Unknown {
     #[error("the answer is not HTTP")]
     NotHttp,
     /// The answer is not the JSON this call answers with.
-    #[error("the answer ({status}) is not what this call answers: {detail}")]
+    #[error("the answer ({status}) does not fit this call: {detail}")]
     Unreadable {
         /// The status.
         status: u16,
@@ -288,8 +288,8 @@ impl ErrorClass {
             Self::Locked { .. } => {
                 "wait for the running task; if it died: pct unlock ID or qm unlock ID on the node"
             }
-            Self::LockTimeout => "another task works on this guest; it is tried again later",
-            Self::DigestMismatch => "somebody else changed the guest; plan again",
+            Self::LockTimeout => "another task works on this guest; the agent tries again later",
+            Self::DigestMismatch => "someone else changed the guest; plan again",
             Self::NoQuorum => "bring back a majority of the cluster's nodes: pvecm status",
             Self::AlreadyRunning | Self::NotRunning | Self::AlreadyAtSize | Self::NothingToDo => {
                 "nothing to do; plan again"
@@ -298,7 +298,7 @@ impl ErrorClass {
             Self::DidNotStop => "the guest ignored the shutdown; look at its console",
             Self::IsTemplate => "a template cannot do this; clone it",
             Self::Shrink => "disks only grow; declare at least the actual size",
-            Self::Protected => "the guest has protection = 1; remove it first if you mean it",
+            Self::Protected => "the guest has protection = 1; to do this, set it to 0 first",
             Self::UsedInHa => "remove the guest from HA first: ha-manager remove",
             Self::TooManyUnused => "remove unused volumes of this guest first",
             Self::ParameterRefused => "correct the parameters named above",
@@ -391,7 +391,7 @@ impl NotSent {
             Self::StorageSilent { .. }
             | Self::StoragesCrowded { .. }
             | Self::StorageSlow { .. } => {
-                "look at the storage on the node: pvesm status; `evenkeel status` shows since when"
+                "look at the storage on the node: pvesm status; `evenkeel status` shows the start"
             }
         }
     }
@@ -405,7 +405,7 @@ impl Unknown {
             | Self::ConnectionLost { .. }
             | Self::NodeLost { .. }
             | Self::WorkerLost { .. } => {
-                "try again; if it stays so, on the node: systemctl status pveproxy pvedaemon"
+                "try again; if it fails again, on the node: systemctl status pveproxy pvedaemon"
             }
             Self::Gateway { .. } | Self::NotHttp | Self::Unreadable { .. } => self.hint(),
             Self::Truncated { .. } | Self::TooLarge { .. } => {

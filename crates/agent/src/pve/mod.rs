@@ -47,7 +47,7 @@ use exchange::{ApiPath, Exchange, ExchangeOutcome, HttpAnswer, HttpRequest};
 use list::{ListReading, ReportedRows};
 use storage_watch::{StoragePatience, StorageWatch};
 
-pub use reads::{ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
+pub use reads::{ConfigView, ContentFilter, StorageFeature, TaskFilter, TaskSource};
 
 /// A client for one node.
 #[derive(Clone)]

@@ -37,7 +37,7 @@ pub enum ConfigView {
 
 /// What a guest's storage may be able to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Feature {
+pub enum StorageFeature {
     /// Take snapshots.
     Snapshot,
     /// Make linked clones.
@@ -156,11 +156,15 @@ impl Client {
     }
 
     /// Whether a guest's volumes can do something.
-    pub async fn has_feature(&self, guest: GuestId, feature: Feature) -> Result<bool, Error> {
+    pub async fn has_feature(
+        &self,
+        guest: GuestId,
+        feature: StorageFeature,
+    ) -> Result<bool, Error> {
         let word = match feature {
-            Feature::Snapshot => "snapshot",
-            Feature::Clone => "clone",
-            Feature::Copy => "copy",
+            StorageFeature::Snapshot => "snapshot",
+            StorageFeature::Clone => "clone",
+            StorageFeature::Copy => "copy",
         };
         let query = Query::new().with("feature", word);
         let request = HttpRequest::get(self.guest_path(guest, ["feature"]), query);

@@ -93,7 +93,7 @@ struct OpenQuestion {
 type Asked<T> = BoxFuture<'static, Result<T, Error>>;
 
 /// How a storage is heard of: an answer, or that none came in time.
-type Heard<T> = Result<Result<T, Error>, NotSent>;
+type StorageAnswer<T> = Result<Result<T, Error>, NotSent>;
 
 impl Default for StorageWatch {
     fn default() -> Self {
@@ -229,7 +229,7 @@ impl Client {
         slot: &StorageSlot,
         about: &StorageQuestion,
         question: Asked<T>,
-    ) -> Heard<T> {
+    ) -> StorageAnswer<T> {
         self.left_alone(slot, about)?;
         let slow = || NotSent::StorageSlow { about: about.clone() };
         let waiting = tokio::time::timeout(PATIENCE, slot.asking.lock());
@@ -272,7 +272,7 @@ impl Client {
         slot: &StorageSlot,
         about: &StorageQuestion,
         mut question: Asked<T>,
-    ) -> Heard<T> {
+    ) -> StorageAnswer<T> {
         self.left_alone(slot, about)?;
         let slow = || NotSent::StorageSlow { about: about.clone() };
         if slot.hearing().is_slow() {

@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What waiting came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// The task ended.
     Ended(ExitStatus),
     /// The deadline passed and the task was still running when last seen.
@@ -32,18 +32,20 @@ impl Client {
     ///
     /// An error means that PVE refused to tell (forgotten task, lost permission), or that nothing
     /// but passing errors came back until the deadline.
-    pub async fn wait(&self, upid: &Upid, deadline: Instant) -> Result<Waited, Error> {
+    pub async fn wait(&self, upid: &Upid, deadline: Instant) -> Result<WaitOutcome, Error> {
         let mut pauses = PAUSES_MS.into_iter().map(Duration::from_millis);
         loop {
             let polled = self.task_status(upid).await;
             match &polled {
-                Ok(TaskStatus::Ended(status)) => return Ok(Waited::Ended(status.clone())),
-                Err(error) if !error.is_transient() => return polled.map(|_| Waited::StillRunning),
+                Ok(TaskStatus::Ended(status)) => return Ok(WaitOutcome::Ended(status.clone())),
+                Err(error) if !error.is_transient() => {
+                    return polled.map(|_| WaitOutcome::StillRunning);
+                }
                 Ok(TaskStatus::Running) | Err(_) => {}
             }
             let now = Instant::now();
             if now >= deadline {
-                return polled.map(|_| Waited::StillRunning);
+                return polled.map(|_| WaitOutcome::StillRunning);
             }
             let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
             tokio::time::sleep_until(deadline.min(now + pause)).await;

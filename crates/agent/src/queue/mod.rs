@@ -28,17 +28,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// What an operation does once it is its turn. Making the future must not do anything yet: only running it is
-/// guarded against panics.
-pub type Work<R> = Box<dyn FnOnce(Turn) -> BoxFuture<'static, Done<R>> + Send>;
-
-/// How an operation ended, and what it has to tell.
-#[derive(Debug)]
-pub struct Done<R> {
-    /// What the lane must know.
-    pub outcome: LaneOutcome,
-    /// What the engine wants to know.
-    pub result: R,
-}
+/// guarded against panics. It ends with what the lane must know, and what the engine wants to know.
+pub type LaneWork<R> = Box<dyn FnOnce(Turn) -> BoxFuture<'static, (LaneOutcome, R)> + Send>;
 
 /// What became of a submitted operation.
 #[derive(Debug)]
@@ -48,7 +39,7 @@ pub enum JobEvent<R> {
         /// Which.
         op: OperationId,
         /// How it ended.
-        done: Done<R>,
+        result: R,
     },
     /// It panicked; its lane is held, because what it sent is not known.
     Panicked {
@@ -85,11 +76,11 @@ impl SubmitError {
 /// An operation under way. It ends with what a panic said, if it panicked.
 struct RunningJob<R> {
     op: OperationId,
-    future: CatchUnwind<AssertUnwindSafe<BoxFuture<'static, Done<R>>>>,
+    future: CatchUnwind<AssertUnwindSafe<BoxFuture<'static, (LaneOutcome, R)>>>,
 }
 
 impl<R> Future for RunningJob<R> {
-    type Output = (OperationId, Result<Done<R>, JobPanic>);
+    type Output = (OperationId, Result<(LaneOutcome, R), JobPanic>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let op = self.op;
@@ -105,11 +96,11 @@ pub type Now = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
 pub struct Queue<R> {
     table: LaneTable,
     now: Now,
-    waiting: BTreeMap<OperationId, Work<R>>,
+    waiting: BTreeMap<OperationId, LaneWork<R>>,
     running: FuturesUnordered<RunningJob<R>>,
     asked: mpsc::UnboundedReceiver<Ask>,
     asking: mpsc::UnboundedSender<Ask>,
-    granting: BTreeMap<OperationId, oneshot::Sender<Grant>>,
+    granting: BTreeMap<OperationId, oneshot::Sender<TurnGrant>>,
     /// Who is being answered: a turn that is given now was free.
     answering: Option<OperationId>,
     stopping: watch::Sender<bool>,
@@ -136,12 +127,12 @@ impl<R: Send + 'static> Queue<R> {
     }
 
     /// Takes one pass's actions of one guest, in order, or refuses them all.
-    pub fn submit(&mut self, vmid: VmId, jobs: Vec<(Job, Work<R>)>) -> Result<(), SubmitError> {
-        let named = |(job, work): (Job, Work<R>)| {
+    pub fn submit(&mut self, vmid: VmId, jobs: Vec<(Job, LaneWork<R>)>) -> Result<(), SubmitError> {
+        let named = |(job, work): (Job, LaneWork<R>)| {
             let op = job.op;
             (job, (op, work))
         };
-        let (jobs, work): (Vec<Job>, Vec<(OperationId, Work<R>)>) =
+        let (jobs, work): (Vec<Job>, Vec<(OperationId, LaneWork<R>)>) =
             jobs.into_iter().map(named).unzip();
         let effects = self.table.step(LaneEvent::Submit { vmid, jobs }, (self.now)())?;
         if let [LaneEffect::Refuse { refusal, .. }] = effects.as_slice() {
@@ -206,14 +197,14 @@ impl<R: Send + 'static> Queue<R> {
     fn ended(
         &mut self,
         op: OperationId,
-        ended: Result<Done<R>, JobPanic>,
+        ended: Result<(LaneOutcome, R), JobPanic>,
     ) -> Result<(), LaneError> {
         // It gave its turn back before it ended; the table must hear that first.
         while let Ok(ask) = self.asked.try_recv() {
             self.answer(ask)?;
         }
         let (outcome, event) = match ended {
-            Ok(done) => (done.outcome, JobEvent::Ended { op, done }),
+            Ok((outcome, result)) => (outcome, JobEvent::Ended { op, result }),
             Err(JobPanic { message }) => (LaneOutcome::Unknown, JobEvent::Panicked { op, message }),
         };
         self.told.push_back(event);
@@ -246,7 +237,7 @@ impl<R: Send + 'static> Queue<R> {
                 LaneEffect::Write(op) => {
                     if let Some(granted) = self.granting.remove(&op) {
                         // Whoever asked may have ended meanwhile; its turn comes back with it.
-                        let _ = granted.send(Grant { at_once: self.answering == Some(op) });
+                        let _ = granted.send(TurnGrant { at_once: self.answering == Some(op) });
                     }
                 }
                 // Whoever waits for the turn sees that nobody can give it any more.
@@ -283,13 +274,13 @@ impl JobPanic {
 }
 
 enum Ask {
-    Want(OperationId, oneshot::Sender<Grant>),
+    Want(OperationId, oneshot::Sender<TurnGrant>),
     Wrote(OperationId),
 }
 
 /// A turn that is given.
 #[derive(Debug)]
-struct Grant {
+struct TurnGrant {
     /// Nobody had to be waited for.
     at_once: bool,
 }
@@ -309,7 +300,7 @@ impl Turn {
     pub async fn take(&mut self) -> Option<Permit<'_>> {
         let (grant, granted) = oneshot::channel();
         self.asking.send(Ask::Want(self.op, grant)).ok()?;
-        let Grant { at_once } = granted.await.ok()?;
+        let TurnGrant { at_once } = granted.await.ok()?;
         Some(Permit { turn: self, at_once })
     }
 

@@ -21,34 +21,39 @@ fn job(number: u64, guest: u32) -> Job {
     Job { op: op(number), target: vmid(guest), source: None, storage: None }
 }
 
-fn queue() -> Queue<u64> {
+fn queue() -> Queue<String> {
     Queue::new(LaneTable::default(), Arc::new(|| UnixSeconds(1)))
 }
 
 /// Work that takes a turn for `ms`, says when it began and ended, and ends so.
-fn writes(log: &Log, number: u64, ms: u64, outcome: LaneOutcome) -> Work<u64> {
+fn writes(log: &Log, number: u64, ms: u64, outcome: LaneOutcome) -> LaneWork<String> {
     let log = Arc::clone(log);
     Box::new(move |mut turn| {
         async move {
             let Some(permit) = turn.take().await else {
                 log.lock().unwrap().push(format!("no {number}"));
-                return Done { outcome: LaneOutcome::Failed, result: number };
+                return ended(number, LaneOutcome::Failed);
             };
             log.lock().unwrap().push(format!("+{number}"));
             sleep(Duration::from_millis(ms)).await;
             log.lock().unwrap().push(format!("-{number}"));
             drop(permit);
-            Done { outcome, result: number }
+            ended(number, outcome)
         }
         .boxed()
     })
 }
 
-async fn drain(queue: &mut Queue<u64>) -> Vec<String> {
+/// How a job ends that tells so itself.
+fn ended(number: u64, outcome: LaneOutcome) -> (LaneOutcome, String) {
+    (outcome, format!("{number} {outcome:?}"))
+}
+
+async fn drain(queue: &mut Queue<String>) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(event) = queue.next().await.unwrap() {
         told.push(match event {
-            JobEvent::Ended { done, .. } => format!("{} {:?}", done.result, done.outcome),
+            JobEvent::Ended { result, .. } => result,
             JobEvent::Panicked { message, .. } => format!("panicked: {message}"),
             JobEvent::Skipped(skipped) => {
                 format!("skipped {}", if skipped == op(2) { 2 } else { 3 })
@@ -106,7 +111,7 @@ async fn a_failure_skips_the_rest_of_its_guest_and_nobody_elses() {
 async fn a_panic_ends_one_operation_and_holds_one_lane() {
     let mut queue = queue();
     let log = Log::default();
-    let bad: Work<u64> = Box::new(|mut turn| {
+    let bad: LaneWork<String> = Box::new(|mut turn| {
         async move {
             let _permit = turn.take().await;
             panic!("out of order");
@@ -152,14 +157,14 @@ async fn going_down_awaits_what_was_sent_and_lets_nothing_else_begin() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_ends_with_a_shutdown_and_no_turn_comes_after_it() {
     let mut queue = queue();
-    let work: Work<u64> = Box::new(|mut turn| {
+    let work: LaneWork<String> = Box::new(|mut turn| {
         async move {
             let began = tokio::time::Instant::now();
             turn.pause(Duration::from_mins(1)).await;
-            let result = began.elapsed().as_secs();
+            let seconds = began.elapsed().as_secs();
             let denied = turn.take().await.is_none();
             let outcome = if denied { LaneOutcome::Failed } else { LaneOutcome::Succeeded };
-            Done { outcome, result }
+            ended(seconds, outcome)
         }
         .boxed()
     });
@@ -201,13 +206,13 @@ async fn who_had_to_wait_for_a_turn_is_told_so() {
     let log = Log::default();
     for number in 1..=3_u32 {
         let log = Arc::clone(&log);
-        let work: Work<u64> = Box::new(move |mut turn| {
+        let work: LaneWork<String> = Box::new(move |mut turn| {
             async move {
                 let permit = turn.take().await.expect("nothing shuts down");
                 log.lock().unwrap().push(format!("{number} {}", permit.was_free()));
                 sleep(Duration::from_millis(10)).await;
                 drop(permit);
-                Done { outcome: LaneOutcome::Succeeded, result: u64::from(number) }
+                ended(u64::from(number), LaneOutcome::Succeeded)
             }
             .boxed()
         });

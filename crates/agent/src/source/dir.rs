@@ -86,7 +86,7 @@ impl DirError {
 
 /// What was read: the files, and what they say or what is wrong with them.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedFiles {
     /// The files, for showing places in them.
     pub sources: Sources,
     /// Desired state, or every mistake.
@@ -99,27 +99,27 @@ pub struct Loaded {
 
 /// Reads a file, or every desired file of a directory and of those below it, sorted by path. For looking at files only:
 /// whoever acts by them calls [`load_believed`].
-pub fn load(path: &Path) -> Result<Loaded, DirError> {
-    read_all(path, Belief::Any)
+pub fn load(path: &Path) -> Result<LoadedFiles, DirError> {
+    read_all(path, FileBelief::Any)
 }
 
 /// The same, refused if anybody but root and we could have written them.
-pub fn load_believed(path: &Path) -> Result<Loaded, DirError> {
-    let loaded = read_all(path, Belief::OursOnly)?;
+pub fn load_believed(path: &Path) -> Result<LoadedFiles, DirError> {
+    let loaded = read_all(path, FileBelief::OursOnly)?;
     check_path(path).map_err(DirError::Loose)?;
     Ok(loaded)
 }
 
 /// Whose files are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Belief {
+enum FileBelief {
     /// Anybody's.
     Any,
     /// Only what nobody but root and we could have written.
     OursOnly,
 }
 
-fn read_all(path: &Path, belief: Belief) -> Result<Loaded, DirError> {
+fn read_all(path: &Path, belief: FileBelief) -> Result<LoadedFiles, DirError> {
     let listed = path.is_dir();
     let found = if listed { tree::walk(path)? } else { tree::single(path) };
     let mut sources = Sources::default();
@@ -149,13 +149,13 @@ fn read_all(path: &Path, belief: Belief) -> Result<Loaded, DirError> {
             Err(errors)
         }
     };
-    Ok(Loaded { sources, desired, origins, passed_over: found.passed_over })
+    Ok(LoadedFiles { sources, desired, origins, passed_over: found.passed_over })
 }
 
 /// Everything above the desired directory is checked at the end, and each directory in it here: a file that is no link
 /// stands for itself.
-fn check(path: &Path, found: &std::fs::Metadata, belief: Belief) -> Result<(), DirError> {
-    if belief == Belief::Any {
+fn check(path: &Path, found: &std::fs::Metadata, belief: FileBelief) -> Result<(), DirError> {
+    if belief == FileBelief::Any {
         return Ok(());
     }
     let is_link = path.symlink_metadata().is_ok_and(|found| found.is_symlink());

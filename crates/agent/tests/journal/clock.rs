@@ -1,7 +1,7 @@
 //! The mark of time: it follows an honest clock, no wrong one poisons it, and a signature sets it right.
 
 use evenkeel_agent::journal::{
-    Disk as _, Files as _, Journal, Kept, Record, SimulatedDisk, Subject, Sum, WallTime, verify,
+    Disk as _, Files as _, Journal, Kept, KeptSubject, Record, SimulatedDisk, Sum, WallTime, verify,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -66,7 +66,7 @@ fn t10_a_signed_clock_change_sets_the_mark_back_and_is_durable_with_its_record()
     let mut journal =
         Journal::open(disk.clone(), stamp(), SMALL, WallTime::from(poisoned)).unwrap();
     assert_eq!(journal.clock_mark(), poisoned);
-    let kept = Kept::put(Subject::Trust, "2", 1, json!({})).setting_mark(now());
+    let kept = Kept::put(KeptSubject::Trust, "2", 1, json!({})).setting_mark(now());
     journal.append(Record::Kept(kept), poisoned).unwrap();
     assert_eq!(journal.clock_mark(), now());
     drop(journal);

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use evenkeel_agent::journal::{
-    Files as _, JournalError, JournalLimits, Kept, Record, Retry, SimulatedDisk, Subject, verify,
+    Files as _, JournalError, JournalLimits, Kept, KeptSubject, Record, Retry, SimulatedDisk,
+    verify,
 };
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::identity_proof::TaskListMark;
@@ -121,11 +122,11 @@ fn every_line() -> Vec<Record> {
         Record::Retry(Retry { guest: 120.try_into().unwrap(), by: "root".to_owned() }),
         note("a remark"),
     ]);
-    records.extend(Subject::ALL.into_iter().map(|subject| {
+    records.extend(KeptSubject::ALL.into_iter().map(|subject| {
         Record::Kept(Kept::put(subject, "kept", 1, json!({ "of": subject.as_str() })))
     }));
     records.push(Record::Kept(
-        Kept::put(Subject::Approval, "clock", 1, json!({})).setting_mark(now()),
+        Kept::put(KeptSubject::Approval, "clock", 1, json!({})).setting_mark(now()),
     ));
     records.extend([started(22, 122, Some("second")), unknown(22), started(23, 123, None)]);
     records

@@ -3,9 +3,10 @@
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use evenkeel_agent::freeze::{self, Freezing, Frozen};
+use evenkeel_agent::freeze::{self, FreezeOutcome, Frozen};
 use evenkeel_agent::journal::{
-    AppendError, Journal, JournalLimits, Kept, ReadOnlyDirectory, RealDisk, Record, Subject, verify,
+    AppendError, Journal, JournalLimits, Kept, KeptSubject, ReadOnlyDirectory, RealDisk, Record,
+    verify,
 };
 use evenkeel_agent::state_dir::StateDir;
 
@@ -72,7 +73,8 @@ fn j13_j15_on_a_full_disk_what_is_in_flight_is_closed_and_nothing_is_begun() {
     println!("a new one is refused: {refused}");
     // What takes power away from somebody is heard all the same: a recovery of the signers, and a freeze.
     let envelope = "A".repeat(64 << 10);
-    let recovery = Kept::put(Subject::Trust, "258", 1, serde_json::json!({ "envelope": envelope }));
+    let recovery =
+        Kept::put(KeptSubject::Trust, "258", 1, serde_json::json!({ "envelope": envelope }));
     let refused = journal.append(Record::Kept(recovery.clone()), now()).unwrap_err();
     assert!(matches!(refused, AppendError::Full { .. }), "a planned rotation begins something");
     journal.append(Record::Kept(recovery.from_the_reserve()), now()).unwrap();
@@ -80,7 +82,7 @@ fn j13_j15_on_a_full_disk_what_is_in_flight_is_closed_and_nothing_is_begun() {
     let state = StateDir::new(root.clone());
     fill(&root);
     let frozen = Frozen { at: now().to_string(), by: "root".to_owned(), reason: "x".repeat(1_024) };
-    assert_eq!(freeze::freeze(&state, &frozen).unwrap(), Freezing::Done);
+    assert_eq!(freeze::freeze(&state, &frozen).unwrap(), FreezeOutcome::Done);
     assert!(state.is_frozen());
     println!("a freeze is taken; why: {:?}", freeze::frozen_by(&state).map(|_| "kept"));
     std::fs::remove_file(state.freeze_file()).unwrap();

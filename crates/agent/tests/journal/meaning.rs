@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use evenkeel_agent::journal::{
-    Details, Files as _, JournalLimits, JournalState, Kept, Record, SimulatedDisk, Subject, verify,
+    Details, Files as _, JournalLimits, JournalState, Kept, KeptSubject, Record, SimulatedDisk,
+    verify,
 };
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::identity_proof::TaskListMark;
@@ -68,9 +69,9 @@ pub(super) fn every_event() -> Vec<Record> {
         failed(5),
         started(6, 101, None),
         event(6, OpEvent::Succeeded { identity: Some(identity(9)), warning: None }),
-        Record::Kept(Kept::put(Subject::Trust, "head", 2, json!({"version": 4}))),
-        Record::Kept(Kept::put(Subject::Decision, "lxc/101", 1, Value::Null)),
-        Record::Kept(Kept::remove(Subject::Txn, "none")),
+        Record::Kept(Kept::put(KeptSubject::Trust, "head", 2, json!({"version": 4}))),
+        Record::Kept(Kept::put(KeptSubject::Decision, "lxc/101", 1, Value::Null)),
+        Record::Kept(Kept::remove(KeptSubject::Txn, "none")),
         started(7, 107, None),
     ]
 }
@@ -145,7 +146,7 @@ fn j23_a_compacted_journal_knows_what_the_long_one_knows() {
     let nonce = "nonce".parse().unwrap();
     let spent = reopened.state().ledger().spent_by(&nonce).expect("a spent key is never forgotten");
     assert_eq!(spent.id, op(2));
-    let trust: Vec<_> = reopened.state().kept(Subject::Trust).collect();
+    let trust: Vec<_> = reopened.state().kept(KeptSubject::Trust).collect();
     assert_eq!((trust[0].0, trust[0].1.v, &trust[0].1.value), ("head", 2, &json!({"version": 4})));
     verify::verify(&short).unwrap();
 }
@@ -196,7 +197,7 @@ fn no_secret_reaches_the_disk() {
     let start = OpEvent::Started(Box::new(intent(101, ActionKind::SetConfig, None)));
     let disk = SimulatedDisk::default();
     let mut journal = open_with(&disk, JournalLimits { segment_bytes: 1, ..SMALL }).unwrap();
-    let kept = Kept::put(Subject::Pending, "p", 1, json!([{"token": "hunter2"}]));
+    let kept = Kept::put(KeptSubject::Pending, "p", 1, json!([{"token": "hunter2"}]));
     for record in
         [Record::op_started(OpRecord { op: op(1), event: start }, details), Record::Kept(kept)]
     {

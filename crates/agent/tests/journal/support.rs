@@ -1,8 +1,8 @@
 //! A script of records, a journal on a simulated disk, and what must hold after every start.
 
 use evenkeel_agent::journal::{
-    AppendError, Details, Journal, JournalError, JournalLimits, JournalState, Kept, Note, Record,
-    SimulatedDisk, Stamp, Subject, verify,
+    AppendError, Details, Journal, JournalError, JournalLimits, JournalState, Kept, KeptSubject,
+    Note, Record, SimulatedDisk, Stamp, verify,
 };
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::OperationId;
@@ -154,7 +154,8 @@ pub(crate) fn note(text: &str) -> Record {
 
 /// Batches of records, each synced once: every kind of record, several rotations.
 pub(crate) fn script() -> Vec<Vec<Record>> {
-    let pending = |key: &str| Record::Kept(Kept::put(Subject::Pending, key, 1, json!({"n": key})));
+    let pending =
+        |key: &str| Record::Kept(Kept::put(KeptSubject::Pending, key, 1, json!({"n": key})));
     vec![
         vec![started(1, 101, None)],
         vec![started(2, 102, Some("nonce-2")), task_running(1, 101)],
@@ -162,7 +163,7 @@ pub(crate) fn script() -> Vec<Vec<Record>> {
         vec![unknown(2)],
         vec![failed(3), pending("p2")],
         vec![resolved(2)],
-        vec![Record::Kept(Kept::remove(Subject::Pending, "p1")), note("a remark")],
+        vec![Record::Kept(Kept::remove(KeptSubject::Pending, "p1")), note("a remark")],
         vec![started(4, 102, Some("nonce-4"))],
         vec![succeeded(4), started(5, 103, None)],
         vec![started(6, 104, None)],

@@ -10,7 +10,7 @@ use super::LocalArgs;
 pub(crate) struct EnrolHostArgs {
     /// The hub, such as <https://hub.example:8443>
     pub(crate) url: String,
-    /// A file with the one-time token of `evenkeel fleet enrol-token`; without it the token is read from stdin
+    /// A file with the one-time token of `evenkeel fleet enrol-token` [default: read the token from stdin]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<Utf8PathBuf>,
     /// A PEM file with the hub's certificate authority
@@ -19,16 +19,16 @@ pub(crate) struct EnrolHostArgs {
     /// SHA-256 of the hub's certificate
     #[arg(long, value_name = "SHA256")]
     pub(crate) fingerprint: Vec<String>,
-    /// Where to write the credential [default: `credential_file` of agent.toml, or /etc/evenkeel/hub-credential]
+    /// The file for the credential [default: `credential_file` of agent.toml, or /etc/evenkeel/hub-credential]
     #[arg(long, value_name = "FILE")]
     pub(crate) credential_file: Option<Utf8PathBuf>,
-    /// Enrol again: numbers of documents begin anew, the document in effect stays, the credential is replaced
+    /// Enrol again: document numbers restart, the current document stays, a new credential replaces the old one
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Write the hub into agent.toml without asking; a `dir` there stays, unless --replace-dir is given too
+    /// Write the hub into agent.toml without asking; keep a `dir` there, unless you add --replace-dir
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// With --yes: let the hub take the place of `dir` in agent.toml; the desired files stay where they are
+    /// With --yes: replace `dir` in agent.toml by the hub; the desired files stay on disk
     #[arg(long, requires = "yes")]
     pub(crate) replace_dir: bool,
     #[command(flatten)]
@@ -38,12 +38,12 @@ pub(crate) struct EnrolHostArgs {
 /// Arguments of `journal acknowledge`.
 #[derive(Debug, Args)]
 pub(crate) struct AcknowledgeArgs {
-    /// What an operator signed; or, with --prepare, where to write what is to be signed
+    /// The signed statement; with --prepare, the file to write the unsigned statement to
     pub(crate) file: Utf8PathBuf,
-    /// Write the statement that acknowledges the rollback, to be signed with `evenkeel sign`
+    /// Write the statement that acknowledges the rollback; sign it with `evenkeel sign`
     #[arg(long)]
     pub(crate) prepare: bool,
-    /// Why the old state was put back, with --prepare
+    /// With --prepare: the reason for restoring the old state
     #[arg(long, value_name = "TEXT", requires = "prepare")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]

@@ -6,47 +6,47 @@ use evenkeel_core::model::id::HostId;
 
 use super::{KnownHostsArgs, OutputArgs};
 
-/// What to do with the fleet.
+/// The verbs of `fleet`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetVerb {
-    /// Log in at a hub with your SSH key; it is pinned the first time, as ssh does
+    /// Log in at a hub with your SSH key; the first login pins the hub, as ssh pins a server
     Login(FleetLoginArgs),
-    /// Log out: the token ends at once, here and at the hub, and every session of the console that came of it
+    /// Log out: end your token here and at the hub, and the console sessions opened with it
     Logout(FleetLogoutArgs),
-    /// Show where you are logged in: which key, since when, and when it was used last
+    /// List your logins: key, start and last use
     Logins(FleetLoginsArgs),
     /// Print a link to the console for your browser; it works once, for a minute
     Console(FleetConsoleArgs),
-    /// Make tokens for hosts to enrol with, as an admin, and print the line to run on each
+    /// As an admin: make enrolment tokens for hosts, and print the command to run on each
     EnrolToken(FleetEnrolTokenArgs),
-    /// Show who is there: in sync, behind, silent
+    /// List the hosts: in sync, behind, silent
     Hosts(FleetHostsArgs),
-    /// Show one host as it reported
+    /// Show the last report of one host
     Status(FleetHostArgs),
-    /// Check desired files, show what differs for each guest, sign them and hand them to the hub
+    /// Check desired files, show the differences of each guest, sign the files and send them to the hub
     Push(FleetPushArgs),
     /// Write the desired files of a host to a directory
     Pull(FleetPullArgs),
-    /// Show, guest by guest, what differs between two generations, or between one and your files
+    /// Show the differences of each guest between two generations, or between one and your files
     Diff(FleetDiffArgs),
-    /// Show the generations of a host: who pushed what, when, and what became of it
+    /// List the generations of a host: author, time, message and result
     History(FleetHostArgs),
-    /// Go back: old content as a new generation
+    /// Go back: push the content of an old generation as a new one
     Rollback(FleetRollbackArgs),
-    /// Sign a draft that was edited in the console, and hand it to the hub
+    /// Sign a draft from the console, and send it to the hub
     Sign(FleetSignArgs),
-    /// Show what waits for a signature on all hosts
+    /// List the items that wait for a signature, on all hosts
     Pending(FleetPendingArgs),
-    /// Hand in an approval, a rotation, a recovery or an acknowledgement for its host
+    /// Send an approval, a rotation, a recovery or an acknowledgement to its host
     Submit(FleetSubmitArgs),
-    /// Show what people did at the hub
+    /// Show the hub's audit: each act of a person, with time and result
     Audit(FleetAuditArgs),
 }
 
 /// Which hub.
 #[derive(Debug, Args)]
 pub(crate) struct HubChoice {
-    /// The hub [default: the one you logged in at last]
+    /// The hub [default: the hub of your last login]
     #[arg(long, env = "EVENKEEL_HUB", value_name = "URL")]
     pub(crate) hub: Option<String>,
 }
@@ -56,13 +56,13 @@ pub(crate) struct HubChoice {
 pub(crate) struct FleetLoginArgs {
     /// The hub, such as `https://hub.example:8600`
     pub(crate) url: String,
-    /// Your account at the hub [default: your name on this machine]
+    /// Your account at the hub [default: your user name on this machine]
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) account: Option<String>,
     /// Your key: a private key file, that of a FIDO key, or the `.pub` file of a key in ssh-agent
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Utf8PathBuf,
-    /// SHA-256 fingerprint of the hub's certificate, if you have it from its operator
+    /// SHA-256 fingerprint of the hub's certificate, if the hub's operator gave it to you
     #[arg(long, value_name = "HEX", conflicts_with = "ca_file")]
     pub(crate) fingerprint: Option<String>,
     /// A PEM file with the certificate authority of the hub
@@ -84,10 +84,10 @@ pub(crate) struct FleetArgs {
 /// Arguments of `fleet logout`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetLogoutArgs {
-    /// End every token of yours at the hub, wherever it is
+    /// End all your tokens at the hub, on every machine
     #[arg(long)]
     pub(crate) all: bool,
-    /// End every token of this account, as an admin; your own stays
+    /// As an admin: end every token of this account; your own stays
     #[arg(long, value_name = "NAME", conflicts_with = "all")]
     pub(crate) account: Option<String>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(crate) struct FleetLogoutArgs {
 /// Arguments of `fleet logins`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetLoginsArgs {
-    /// Those of this account, as an admin [default: your own]
+    /// As an admin: list the logins of this account [default: your own]
     #[arg(long, value_name = "NAME")]
     pub(crate) account: Option<String>,
     #[command(flatten)]
@@ -107,7 +107,7 @@ pub(crate) struct FleetLoginsArgs {
 /// Arguments of `fleet console`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetConsoleArgs {
-    /// Your browser's word, which the hub's page `/console` shows in it [default: that of the last time]
+    /// The word that the hub's page `/console` shows in your browser [default: the last one]
     #[arg(long, value_name = "WORD")]
     pub(crate) browser: Option<String>,
     #[command(flatten)]
@@ -117,19 +117,19 @@ pub(crate) struct FleetConsoleArgs {
 /// Arguments of `fleet enrol-token`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetEnrolTokenArgs {
-    /// The hosts, each as its Proxmox VE node is called
+    /// The hosts, by the names of their Proxmox VE nodes
     #[arg(required = true, value_name = "HOST")]
     pub(crate) hosts: Vec<HostId>,
-    /// The hosts are known already: the old credential of each ends when it enrols
+    /// The hosts are already enrolled: each old credential ends when its host enrols again
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Public keys (.pub) for the printed line: who may sign documents for these hosts
+    /// Public keys (.pub) for the printed command: their owners may sign documents for these hosts
     #[arg(long, value_name = "FILE")]
     pub(crate) author: Vec<Utf8PathBuf>,
-    /// Who may sign destructive acts there
+    /// Public keys (.pub): their owners may sign destructive acts on these hosts
     #[arg(long, value_name = "FILE")]
     pub(crate) operational: Vec<Utf8PathBuf>,
-    /// Who may replace the others
+    /// Public keys (.pub): their owners may replace the other keys
     #[arg(long, value_name = "FILE")]
     pub(crate) recovery: Vec<Utf8PathBuf>,
     #[command(flatten)]
@@ -139,10 +139,10 @@ pub(crate) struct FleetEnrolTokenArgs {
 /// Arguments of `fleet hosts`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetHostsArgs {
-    /// Only hosts with this label; may be given several times, all must hold
+    /// Only hosts with this label; if you repeat it, a host must have all labels
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) label: Vec<String>,
-    /// Only hosts that are silent, behind, or refused what they were given
+    /// Only hosts that are silent, are behind, or refused a document
     #[arg(long)]
     pub(crate) stale: bool,
     #[command(flatten)]
@@ -161,13 +161,13 @@ pub(crate) struct FleetHostArgs {
 /// How a document is signed.
 #[derive(Debug, Args)]
 pub(crate) struct AuthorArgs {
-    /// Sign with this key of an author; a document that nobody signs is refused, unless root lets hosts take it
+    /// Sign with this author's key; hosts refuse an unsigned document, unless root allows it there
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<Utf8PathBuf>,
-    /// How long the host may take it: 1h, 2d, at most 7d
+    /// How long the host may accept it: 1h, 2d, at most 7d
     #[arg(long = "life", value_name = "TIME", default_value = "1d", value_parser = author_life)]
     pub(crate) life_s: u64,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -177,7 +177,7 @@ pub(crate) struct AuthorArgs {
 /// How long to wait for what the host says of a document.
 #[derive(Debug, Args)]
 pub(crate) struct VerdictArgs {
-    /// How long to wait for the host's verdict; 0 only hands it in [default: 60 on a terminal, else 0]
+    /// Wait so many seconds for the host's verdict; 0 does not wait [default: 60 on a terminal, else 0]
     #[arg(long = "wait", value_name = "SECONDS", num_args = 0..=1, default_missing_value = "60")]
     pub(crate) wait_s: Option<u64>,
 }
@@ -190,7 +190,7 @@ pub(crate) struct FleetPushArgs {
     /// A directory of desired files, or one file
     #[arg(value_name = "DIR")]
     pub(crate) path: Utf8PathBuf,
-    /// Why, for whoever reads the history
+    /// The reason, for the history
     #[arg(short, long, value_name = "TEXT", default_value = "")]
     pub(crate) message: String,
     #[command(flatten)]
@@ -212,7 +212,7 @@ pub(crate) struct FleetPullArgs {
     /// The generation [default: the newest]
     #[arg(long, value_name = "N")]
     pub(crate) generation: Option<u64>,
-    /// Replace files that are there already
+    /// Replace files that exist
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -242,10 +242,10 @@ pub(crate) struct FleetDiffArgs {
 pub(crate) struct FleetRollbackArgs {
     /// The host
     pub(crate) host: HostId,
-    /// The generation whose content shall be in force again
+    /// The generation to bring back
     #[arg(value_name = "GEN")]
     pub(crate) generation: u64,
-    /// Why, for whoever reads the history
+    /// The reason, for the history
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
     #[command(flatten)]
@@ -261,7 +261,7 @@ pub(crate) struct FleetRollbackArgs {
 pub(crate) struct FleetSignArgs {
     /// The host
     pub(crate) host: HostId,
-    /// The draft, as the console shows it
+    /// The draft's id, as the console shows it
     pub(crate) draft: String,
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
@@ -274,16 +274,16 @@ pub(crate) struct FleetSignArgs {
 /// Arguments of `fleet pending`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetPendingArgs {
-    /// One item, by the beginning of its name; all if none is named
+    /// The beginning of an item's name [default: all items]
     #[arg(value_name = "PENDING")]
     pub(crate) id: Option<String>,
-    /// Only those of this host
+    /// Only items of this host
     #[arg(long, value_name = "HOST")]
     pub(crate) host: Option<HostId>,
-    /// Write the item to this file, to be signed where the key is
+    /// Write the item to this file, so that you can sign it on another machine
     #[arg(long, value_name = "FILE", requires = "id")]
     pub(crate) out: Option<Utf8PathBuf>,
-    /// Replace the file if it is there already
+    /// Replace the file if it exists
     #[arg(long, requires = "out")]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -293,12 +293,12 @@ pub(crate) struct FleetPendingArgs {
 /// Arguments of `fleet submit`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetSubmitArgs {
-    /// What was signed
+    /// The signed file
     pub(crate) file: Utf8PathBuf,
-    /// How long to wait for the host's verdict; 0 only hands it in
+    /// Wait so many seconds for the host's verdict; 0 does not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u64,
-    /// Do not ask before it is handed in
+    /// Do not ask before sending it
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -310,7 +310,7 @@ pub(crate) struct FleetSubmitArgs {
 /// Arguments of `fleet audit`.
 #[derive(Debug, Args)]
 pub(crate) struct FleetAuditArgs {
-    /// Only so many, the newest
+    /// Only the newest N entries
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) last: usize,
     #[command(flatten)]
@@ -320,7 +320,7 @@ pub(crate) struct FleetAuditArgs {
 fn label(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((key, _)) if !key.is_empty() => Ok(text.to_owned()),
-        Some(_) | None => Err("it is written KEY=VALUE".to_owned()),
+        Some(_) | None => Err("write it as KEY=VALUE".to_owned()),
     }
 }
 

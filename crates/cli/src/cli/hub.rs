@@ -16,7 +16,7 @@ pub(crate) struct HubArgs {
     pub(crate) verb: Option<HubVerb>,
     #[command(flatten)]
     pub(crate) place: HubPlace,
-    /// Where to listen
+    /// The address to listen on
     #[arg(
         long,
         value_name = "ADDR",
@@ -24,19 +24,20 @@ pub(crate) struct HubArgs {
         default_value = "127.0.0.1:8443"
     )]
     pub(crate) listen: SocketAddr,
-    /// What people and hosts dial, such as <https://hub.example.org> [default: made from the address]
+    /// The URL for people and hosts, such as <https://hub.example.org> [default: made from the address]
     #[arg(long, value_name = "URL", env = "EVENKEEL_HUB_PUBLIC_URL")]
     pub(crate) public_url: Option<String>,
-    /// A certificate with its chain, as PEM; read again when it changes [default: one of its own, made at the first start]
+    /// A certificate with its chain, as PEM; the hub reloads it when it changes [default: the hub makes its own at the first
+    /// start]
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "plain_http")]
     pub(crate) tls_cert: Option<Utf8PathBuf>,
     /// The certificate's key, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<Utf8PathBuf>,
-    /// Speak plain HTTP: behind a proxy that encrypts, or on loopback
+    /// Speak plain HTTP, behind a proxy that encrypts or on loopback
     #[arg(long)]
     pub(crate) plain_http: bool,
-    /// A proxy in front, or a network of them, whose word counts for where requests come from; may be given several times
+    /// A proxy, or a network of proxies, trusted to name the client's address; may be given several times
     #[arg(
         long,
         value_name = "ADDR[/BITS]",
@@ -44,7 +45,7 @@ pub(crate) struct HubArgs {
         value_delimiter = ','
     )]
     pub(crate) trusted_proxy: Vec<AddressRange>,
-    /// The header in which such a proxy adds the address it was asked from
+    /// The header in which such a proxy names the client's address
     #[arg(
         long,
         value_name = "NAME",
@@ -52,13 +53,13 @@ pub(crate) struct HubArgs {
         requires = "trusted_proxy"
     )]
     pub(crate) client_address_header: String,
-    /// A file with the token that /metrics is read with [default: /metrics is read on this machine alone]
+    /// A file with the token for /metrics [default: /metrics answers on this machine only]
     #[arg(long, value_name = "FILE", env = "EVENKEEL_HUB_METRICS_TOKEN_FILE")]
     pub(crate) metrics_token_file: Option<Utf8PathBuf>,
-    /// How much to log, on stderr
+    /// How much to log on stderr
     #[arg(long, env = "EVENKEEL_LOG", value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub(crate) log: LogLevel,
-    /// How to log
+    /// The form of the log
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
@@ -68,7 +69,7 @@ pub(crate) struct HubArgs {
 /// Where a hub keeps everything.
 #[derive(Debug, Args)]
 pub(crate) struct HubPlace {
-    /// The state directory: certificate, and the database unless --database names another
+    /// The state directory, for the certificate and, without --database, the database
     #[arg(
         long,
         global = true,
@@ -86,44 +87,44 @@ pub(crate) struct HubPlace {
         hide_env_values = true
     )]
     pub(crate) database: Option<String>,
-    /// Where old lines of the audit are archived [default: `audit` beside the SQLite file; with PostgreSQL they stay in the database]
+    /// The directory for old audit lines [default: `audit` beside the SQLite file; with PostgreSQL they stay in the database]
     #[arg(long, global = true, env = "EVENKEEL_HUB_AUDIT_ARCHIVE", value_name = "DIR")]
     pub(crate) audit_archive: Option<Utf8PathBuf>,
 }
 
-/// What is done to a hub on its own machine.
+/// The verbs of `hub`, for use on its own machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HubVerb {
-    /// Accounts of people
+    /// Manage the accounts of people
     #[command(subcommand)]
     Account(HubAccountVerb),
-    /// Make the token with which a host enrols: one use, an hour
+    /// Make a token for one host to enrol with, once, within an hour
     EnrolToken {
         /// The host's id, as in its agent.toml
         host: HostId,
-        /// The host is known and comes with a new key or needs a new credential
+        /// The host is already enrolled, and has a new key or needs a new credential
         #[arg(long)]
         replace: bool,
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Hosts: list, label, remove
+    /// Manage hosts: list, label, remove
     #[command(subcommand)]
     Host(HubHostVerb),
-    /// What people did: show it, and check its archive
+    /// Show the hub's audit, and check its archive
     #[command(subcommand)]
     Audit(HubAuditVerb),
-    /// Copy the database to a new file, while the hub runs; nothing of the original changes, whichever version made it
+    /// Copy the database to a new file, while the hub runs; the original does not change, even if an older version made it
     Backup {
-        /// The file; it must not exist
+        /// The new file; it must not exist
         file: Utf8PathBuf,
     },
-    /// Put a backup in the place of the database; no hub may be running on it
+    /// Replace the database by a backup; stop the hub first
     Restore {
         /// The file that `hub backup` made
         file: Utf8PathBuf,
     },
-    /// Check that the database is whole, and tell how much is in it
+    /// Check that the database is intact, and count its rows
     Check {
         #[command(flatten)]
         output: OutputArgs,
@@ -137,33 +138,33 @@ pub(crate) enum HubAccountVerb {
     Add {
         /// Its name
         name: String,
-        /// What it may do
+        /// Its role
         #[arg(long, value_enum)]
         role: AccountRole,
-        /// The public key its owner signs in with
+        /// The public key that its owner logs in with
         #[arg(long, value_name = "FILE.pub")]
         key: Utf8PathBuf,
-        /// For which hosts: `*`, `eu-*`
+        /// Its hosts: `*`, `eu-*`
         #[arg(long, value_name = "GLOB", default_value = "*")]
         scope: String,
     },
-    /// Show every account: role, hosts, keys, and when each was used last
+    /// List the accounts: role, hosts, keys and their last use
     List {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Give an account another role or scope, which hold at once for whatever it has open
+    /// Give an account another role or scope, at once, also in its open sessions
     Change {
         /// Its name
         name: String,
-        /// What it may do
+        /// Its role
         #[arg(long, value_enum)]
         role: AccountRole,
-        /// For which hosts: `*`, `eu-*`
+        /// Its hosts: `*`, `eu-*`
         #[arg(long, value_name = "GLOB")]
         scope: String,
     },
-    /// Remove an account; its tokens and sessions end at once
+    /// Remove an account, and end its tokens and sessions at once
     Remove {
         /// Its name
         name: String,
@@ -176,7 +177,7 @@ pub(crate) enum HubAccountVerb {
         #[arg(long, value_name = "FILE.pub")]
         key: Utf8PathBuf,
     },
-    /// Take a key from an account; the tokens it made end at once
+    /// Take a key from an account, and end the tokens made with it at once
     RemoveKey {
         /// The account's name
         name: String,
@@ -193,7 +194,7 @@ pub(crate) enum HubAccountVerb {
 /// What is done with the audit.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HubAuditVerb {
-    /// Show what people did, also what is in the archive, newest first
+    /// Show the acts of people, archived ones too, newest first
     List {
         /// How many lines
         #[arg(long, value_name = "N", default_value_t = 100)]
@@ -201,24 +202,24 @@ pub(crate) enum HubAuditVerb {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Check that every line of the archive is as it was written, and that the database goes on where it ends
+    /// Check that no line of the archive has changed, and that the database continues it without a gap
     Verify {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Begin a new archive where the old one is lost or was put aside
+    /// Begin a new archive if the old one is lost or put aside
     Begin,
 }
 
 /// What is done to hosts.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HubHostVerb {
-    /// Show every host
+    /// List every host
     List {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Forget a host; its credential ends at once
+    /// Forget a host, and end its credential at once
     Remove {
         /// The host
         host: HostId,
@@ -236,7 +237,7 @@ pub(crate) enum HubHostVerb {
 /// What an account may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccountRole {
-    /// See
+    /// View only
     Viewer,
     /// Push documents and hand in envelopes
     Editor,

@@ -3,13 +3,14 @@
 mod enrolment;
 mod fleet;
 mod hub;
+mod journal;
 mod node;
 mod oversight;
+mod pending;
 mod selection;
 mod signing;
+mod sim;
 mod verb_advice;
-
-use std::net::SocketAddr;
 
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -18,8 +19,7 @@ pub(crate) use enrolment::{AcknowledgeArgs, EnrolHostArgs};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::import::FileFormat;
 use evenkeel_core::desired::selection::GuestName;
-use evenkeel_core::model::id::{NodeName, OperationId};
-use evenkeel_core::model::release::Release;
+use evenkeel_core::model::id::NodeName;
 use evenkeel_core::sign::SignerName;
 pub(crate) use fleet::{
     AuthorArgs, FleetAuditArgs, FleetConsoleArgs, FleetDiffArgs, FleetEnrolTokenArgs,
@@ -30,16 +30,21 @@ pub(crate) use fleet::{
 pub(crate) use hub::{
     AccountRole, HubAccountVerb, HubArgs, HubAuditVerb, HubHostVerb, HubPlace, HubVerb,
 };
+pub(crate) use journal::{
+    JournalArgs, JournalListArgs, JournalShowArgs, JournalVerb, OutcomeArg, ResolveArgs,
+};
 pub(crate) use node::{SelftestArgs, SetupArgs};
-pub(crate) use oversight::{Audit, Freeze, LocalArgs, Place};
+pub(crate) use oversight::{Audit, Freeze, LocalArgs, StatePlace};
+pub(crate) use pending::{PendingArgs, PendingShowArgs, PendingVerb, WithdrawArgs};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
     Addition, ApproveArgs, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb,
     VerifyArgs,
 };
+pub(crate) use sim::SimArgs;
 pub(crate) use verb_advice::advice;
 
-/// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
+/// Keeps Proxmox VE guests as declared, and destroys nothing without an operator's signature.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
@@ -55,71 +60,71 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// See it work: a simulated Proxmox VE and a story on loopback
+    /// Watch a story on loopback, with a simulated Proxmox VE
     Demo {
-        /// End by itself, without waiting for anybody
+        /// Do not wait for a key press between chapters
         #[arg(long)]
         headless: bool,
-        /// The other story: a hub and three hosts that do not trust it
+        /// Tell the other story: a hub and three hosts that do not trust it
         #[arg(long)]
         fleet: bool,
     },
-    /// Pretend to be a Proxmox VE, on loopback
+    /// Simulate a Proxmox VE node on loopback
     Sim(SimArgs),
-    /// Show what differs between desired files and the node; change nothing
+    /// Show the differences between desired files and the node; change nothing
     Plan(PlanArgs),
-    /// Bring the guests to what is declared: exactly what is shown, or nothing
+    /// Change the guests as declared: make exactly the changes shown, or none
     Apply(ApplyArgs),
-    /// Keep the guests as declared, for ever: the agent that systemd runs
+    /// Run the agent: keep the guests as declared until stopped
     Run(RunArgs),
-    /// Show how the running agent stands: passes, guests, operations, journal
+    /// Show the state of the running agent: passes, guests, operations, journal
     Status(StatusArgs),
-    /// Show what waits for a signature
+    /// List the items that wait for a signature
     Pending(PendingArgs),
-    /// Propose an act that nobody declares, to be signed
+    /// Request an act that is not declared, such as a snapshot or a destroy
     Request(RequestArgs),
-    /// Hand the agent an approval, a rotation or a recovery
+    /// Give the agent an approval, a rotation or a recovery
     Submit(SubmitArgs),
     /// Write desired files for guests that exist; a plan right after is empty
     Import(ImportArgs),
-    /// Check the connection, the token's rights and everything a plan depends on
+    /// Check the connection, the token's rights and all else that a plan needs
     Doctor(DoctorArgs),
-    /// Set this node up: the agent's user, role, token, files and unit; or take it back
+    /// Set up this node: the agent's user, role, token, files and unit; or undo it
     Setup(SetupArgs),
-    /// Try what a change depends on, on one guest, and print a report to send with a bug
+    /// Test on one guest everything that a change needs, and print a report for a bug
     Selftest(SelftestArgs),
-    /// Stop every change on this host until it is thawed; a running agent obeys at once
+    /// Stop every change on this host at once, until `evenkeel thaw`
     Freeze(Freeze),
-    /// Let changes go on
+    /// Let changes go on after a freeze
     Thaw(LocalArgs),
-    /// Show who allowed or refused what, when, why and with which key
+    /// Show each decision with its time, reason and key
     Audit(Audit),
-    /// Show what was done and what came of it; check the journal; close an operation by hand
+    /// List past operations and their outcome; check the journal; close an operation by hand
     Journal(JournalArgs),
-    /// Try at once what failed on a guest and waits for its next try
+    /// Retry a guest's failed actions now
     Retry(RetryArgs),
-    /// Take this host into a fleet: show a hub its token, and keep the credential
+    /// Enrol this host at a hub with a one-time token, and save the credential
     Enrol(EnrolHostArgs),
-    /// Check desired files, and tell every mistake with its place
+    /// Check desired files, and show every mistake with its line
     Validate(ValidateArgs),
-    /// Tell what is known of a key: format, default, effect, class, rights, an example
+    /// Explain a key: format, default, effect, class, rights, an example
     Explain(ExplainArgs),
-    /// Print one declared guest whole, with everything it inherits
+    /// Print one declared guest in full, with everything it inherits
     Show(ShowArgs),
     /// Print the JSON Schema of desired files, for editors
     Schema,
-    /// Approve what waits, or deny it, with your SSH key
+    /// Approve or deny a pending item with your SSH key
     Approve(ApproveArgs),
-    /// Sign with your SSH key into a file, to be handed in elsewhere; shows what is signed
+    /// Show a statement, sign it with your SSH key, and write the result to a file
     Sign(SignArgs),
-    /// Say who signed a file and what it would allow, or why it allows nothing
+    /// Check a signed file: show its signers and the act that it allows, or the refusal
     Verify(VerifyArgs),
-    /// Who may sign on a host: list, enrol, rotate, recover
+    /// Manage the signers of a host: list, enrol, rotate, recover
     #[command(subcommand)]
     Signers(SignersVerb),
-    /// Serve a fleet: one place for the documents, reports and approvals of many hosts
+    /// Run the server of a fleet, for the documents, reports and approvals of many hosts
     Hub(HubArgs),
-    /// Many hosts through one hub: who is there, documents, what waits, who did what
+    /// Manage many hosts through one hub: hosts, documents, pending items, audit
     #[command(subcommand)]
     Fleet(FleetVerb),
     /// Print completions for a shell
@@ -127,80 +132,31 @@ pub(crate) enum Verb {
         /// The shell
         shell: Shell,
     },
-    /// Print the manual page, or write one page a verb
+    /// Print the manual page, or write a page for each verb
     Man {
-        /// A directory to write the pages of all verbs to
+        /// Write the pages of all verbs to this directory
         #[arg(long)]
         out: Option<Utf8PathBuf>,
     },
 }
 
-/// Arguments of `sim`.
-#[derive(Debug, Args)]
-pub(crate) struct SimArgs {
-    /// Where to listen, on loopback; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
-    pub(crate) listen: SocketAddr,
-    /// How many guests: a mix of kinds, disks, odd values and waiting changes
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(crate) guests: u32,
-    /// The name of the node
-    #[arg(long, default_value = "pve1")]
-    pub(crate) node: NodeName,
-    /// The release to pretend: 7.4, 8.4 or 9.2
-    #[arg(long, value_name = "RELEASE", default_value = "8.4", value_parser = simulated)]
-    pub(crate) pve: Release,
-    /// Answer every request so many milliseconds later
-    #[arg(long = "latency", value_name = "MS", default_value_t = 0)]
-    pub(crate) latency_ms: u64,
-    /// A JSON file with a list of faults
-    #[arg(long, value_name = "FILE")]
-    pub(crate) faults: Option<Utf8PathBuf>,
-    /// A JSON file with storages, templates, images, guests and backups to begin with
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: Option<Utf8PathBuf>,
-    /// Keep the state in this file, from one run to the next
-    #[arg(long, value_name = "FILE")]
-    pub(crate) state: Option<Utf8PathBuf>,
-    /// Show in this directory what the node's /etc/pve tells of configuration files, and its active tasks
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cluster_fs: Option<Utf8PathBuf>,
-    /// Speak plain HTTP instead of TLS
-    #[arg(long)]
-    pub(crate) plain_http: bool,
-    /// Where addresses and oddities come from: the same seed gives the same guests
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-/// A release the simulator was held to.
-fn simulated(text: &str) -> Result<Release, String> {
-    let release: Release = text.parse().map_err(|error| format!("{error}"))?;
-    match release {
-        Release::V7_4 | Release::V8_4 | Release::V9_2 => Ok(release),
-        _ => Err("the simulator pretends to be 7.4, 8.4 or 9.2".to_owned()),
-    }
-}
-
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 #[command(mut_arg("state", |state| state.help(
-    "The state directory, which tells what is frozen, busy or remembered [default: `state.dir` of agent.toml]"
+    "The state directory, with freeze, open operations and the agent's memory [default: `state.dir` of agent.toml]"
 )))]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
     #[command(flatten)]
     pub(crate) pass: PassArgs,
-    /// End with 2 if anything would run now
+    /// Exit with 2 if an action would run now
     #[arg(long)]
     pub(crate) detailed_exitcode: bool,
-    /// Save the plan, to apply exactly it later
+    /// Save the plan to this file; `apply` then does exactly this plan
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<Utf8PathBuf>,
-    /// Name the file and line behind each change
+    /// Show the file and line behind each change
     #[arg(short, long)]
     pub(crate) verbose: bool,
     #[command(flatten)]
@@ -210,15 +166,15 @@ pub(crate) struct PlanArgs {
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
-    /// Only these guests: 101, lxc/101 or a name; or the file of a plan saved with `plan --out`, which is applied
-    /// without asking unless anything differs now
+    /// Only these guests: 101, lxc/101 or a name; or a file saved by `plan --out`: apply does not ask, and refuses it if
+    /// anything differs now
     #[arg(value_name = "GUEST|PLAN")]
     pub(crate) subjects: Vec<String>,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
     #[command(flatten)]
     pub(crate) pass: PassArgs,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -231,7 +187,7 @@ pub(crate) struct RunArgs {
     /// The configuration file [default: /etc/evenkeel/agent.toml]
     #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<Utf8PathBuf>,
-    /// How much to log, on stderr
+    /// How much to log on stderr
     #[arg(
         long,
         env = "EVENKEEL_LOG",
@@ -240,7 +196,7 @@ pub(crate) struct RunArgs {
         default_value_t = LogLevel::Info
     )]
     pub(crate) log: LogLevel,
-    /// How to log
+    /// The form of the log
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
 }
@@ -248,13 +204,13 @@ pub(crate) struct RunArgs {
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogLevel {
-    /// What somebody must act upon
+    /// Problems that need action
     Error,
-    /// And what somebody should know
+    /// Also warnings
     Warn,
-    /// And what was done
+    /// Also changes that were made
     Info,
-    /// And what was looked at
+    /// Also reads of the node
     Debug,
     /// Everything
     Trace,
@@ -263,9 +219,9 @@ pub(crate) enum LogLevel {
 /// The forms of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// A line for people and the journal
+    /// One line of text for each event
     Text,
-    /// A JSON object a line
+    /// One JSON object for each event
     Json,
 }
 
@@ -274,78 +230,30 @@ pub(crate) enum LogFormat {
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
-    /// Show each guest that is not as declared, however many there are
+    /// Show every guest that is not as declared, even if there are many
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) local: LocalArgs,
 }
 
-/// Arguments of `pending`.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct PendingArgs {
-    #[command(subcommand)]
-    pub(crate) verb: Option<PendingVerb>,
-    #[command(flatten)]
-    pub(crate) show: PendingShowArgs,
-}
-
-/// What to do with what waits; without a word it is shown.
-#[derive(Debug, Subcommand)]
-pub(crate) enum PendingVerb {
-    /// Take back what somebody requested; written down with your name
-    Withdraw(WithdrawArgs),
-}
-
-/// Arguments of `pending withdraw`.
-#[derive(Debug, Args)]
-pub(crate) struct WithdrawArgs {
-    /// The item, by the beginning of its name
-    #[arg(value_name = "PENDING")]
-    pub(crate) id: String,
-    /// Why; kept in the journal
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) reason: String,
-    #[command(flatten)]
-    pub(crate) local: LocalArgs,
-}
-
-/// Which items are shown.
-#[derive(Debug, Args)]
-pub(crate) struct PendingShowArgs {
-    #[command(flatten)]
-    pub(crate) place: Place,
-    /// One item, by the beginning of its name; all if none is named
-    #[arg(value_name = "PENDING")]
-    pub(crate) id: Option<String>,
-    /// Write the item to this file, to be signed where the key is
-    #[arg(long, value_name = "FILE", requires = "id")]
-    pub(crate) out: Option<Utf8PathBuf>,
-    /// Replace the file if it is there already
-    #[arg(long, requires = "out")]
-    pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
 /// Arguments of `request`.
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// What: `snapshot` or `backup`, done at once; `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or
+    pub(crate) place: StatePlace,
+    /// The act: `snapshot` or `backup`, which run at once; `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or
     /// `set_config`, which wait for a signature
     pub(crate) op: ActionKind,
-    /// To which guest: 101, lxc/101, or a name that one guest has
+    /// The guest: 101, lxc/101, or the name of one guest
     pub(crate) guest: GuestName,
-    /// Its parameters, such as snapname=before; what is left out is filled in from the guest
+    /// The parameters, such as snapname=before; the agent fills in the others from the guest
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) params: Vec<String>,
-    /// Ask as this signer: where the host's rules say so, the requester's own signature does not count
+    /// Request as this signer; the host's rules may then not count this signer's signature
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) requester: Option<SignerName>,
-    /// How long to wait for the end of what is done at once; it goes on without us
+    /// Wait so many seconds for a snapshot or backup to end; it goes on if the time runs out
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub(crate) wait: u64,
     #[command(flatten)]
@@ -356,13 +264,13 @@ pub(crate) struct RequestArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: StatePlace,
     /// An approval, a rotation or a recovery
     pub(crate) file: Utf8PathBuf,
-    /// How long to wait for the end of the act; it goes on without us
+    /// Wait so many seconds for the act to end; it goes on if the time runs out
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub(crate) wait: u64,
-    /// Do not ask before it is handed in
+    /// Do not ask before submitting it
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -376,13 +284,13 @@ pub(crate) struct ImportArgs {
     pub(crate) select: SelectArgs,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// The directory to write to, one file a guest
+    /// The directory to write to, one file for each guest
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Utf8PathBuf,
     /// The syntax of the files: toml, yaml or json
     #[arg(long, value_name = "FORMAT", default_value = "toml")]
     pub(crate) format: FileFormat,
-    /// Replace files that are there already, also those that declare a guest under another name
+    /// Replace files that exist, also files of another name that declare the same guest
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -390,100 +298,22 @@ pub(crate) struct ImportArgs {
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("desired", |desired| desired.help("Desired files whose rights are checked too")),
+    mut_arg("desired", |desired| desired.help("Desired files whose rights doctor checks too")),
     mut_arg("state", |state| state.help(
-        "The state directory, which is checked too [default: `state.dir` of agent.toml]"
+        "The state directory, which doctor checks too [default: `state.dir` of agent.toml]"
     ))
 )]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) pass: PassArgs,
-    /// Also write to the description of this guest, such as `lxc/101`, and restore it; no agent may run meanwhile
+    /// Also change the description of this guest, such as `lxc/101`, and restore it; stop the agent first
     #[arg(long, value_name = "GUEST")]
     pub(crate) write: Option<GuestName>,
-    /// With --write: do not ask
+    /// With --write: do not ask for confirmation
     #[arg(short, long, requires = "write")]
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-}
-
-/// Arguments of `journal`.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct JournalArgs {
-    #[command(subcommand)]
-    pub(crate) verb: Option<JournalVerb>,
-    #[command(flatten)]
-    pub(crate) list: JournalListArgs,
-}
-
-/// What to do with the journal; without a word its operations are listed.
-#[derive(Debug, Subcommand)]
-pub(crate) enum JournalVerb {
-    /// Check every line of every segment, archive included; change nothing
-    Verify(LocalArgs),
-    /// Everything about one operation: its steps, parameters, values before, who signed, and its task's log
-    Show(JournalShowArgs),
-    /// Close an operation whose outcome no evidence will tell; written down with your name
-    Resolve(ResolveArgs),
-    /// Say that a rollback of the journal is known, so that signed work goes on
-    Acknowledge(AcknowledgeArgs),
-}
-
-/// Arguments of `journal show`.
-#[derive(Debug, Args)]
-pub(crate) struct JournalShowArgs {
-    /// The operation, as `evenkeel journal` shows it
-    pub(crate) op: OperationId,
-    /// How many lines of each task's log to show, the last ones; 0 asks no node
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub(crate) log: u32,
-    #[command(flatten)]
-    pub(crate) local: LocalArgs,
-}
-
-/// Which operations are listed.
-#[derive(Debug, Args)]
-pub(crate) struct JournalListArgs {
-    /// Only those of this guest: 101, lxc/101, or a name that one declared guest has
-    #[arg(long)]
-    pub(crate) guest: Option<GuestName>,
-    /// Only this one
-    #[arg(long)]
-    pub(crate) op: Option<OperationId>,
-    /// Only those that are not closed
-    #[arg(long)]
-    pub(crate) open: bool,
-    /// Only so many, the newest
-    #[arg(long, value_name = "N")]
-    pub(crate) last: Option<usize>,
-    #[command(flatten)]
-    pub(crate) local: LocalArgs,
-}
-
-/// Arguments of `journal resolve`.
-#[derive(Debug, Args)]
-pub(crate) struct ResolveArgs {
-    /// The operation, as `evenkeel journal --open` shows it
-    pub(crate) op: OperationId,
-    /// What you found: it happened, or it did not
-    #[arg(long = "as", value_name = "OUTCOME", value_enum)]
-    pub(crate) outcome: OutcomeArg,
-    /// How you know; kept in the journal
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) reason: String,
-    #[command(flatten)]
-    pub(crate) place: Place,
-}
-
-/// What an operator found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutcomeArg {
-    /// It happened
-    Succeeded,
-    /// It did not happen
-    Failed,
 }
 
 /// Arguments of `retry`.
@@ -492,13 +322,13 @@ pub(crate) struct RetryArgs {
     /// The guest: `101`, `lxc/101`, or its name
     pub(crate) guest: GuestName,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: StatePlace,
 }
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The key: `cores`, `net0.rate`, `qemu/scsi0`, or a word such as `run`; left out: a list of all
+    /// The key: `cores`, `net0.rate`, `qemu/scsi0`, or a word such as `run` [default: list all keys]
     #[arg(value_name = "KEY")]
     pub(crate) key: Option<String>,
     #[command(flatten)]
@@ -518,7 +348,7 @@ pub(crate) struct ValidateArgs {
 /// Arguments of `show`.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The guest: 101, lxc/101, or its name if only one has it
+    /// The guest: 101, lxc/101, or the name of one guest
     pub(crate) guest: GuestName,
     /// A desired file, or a directory of them [default: `desired.dir` of agent.toml]
     #[arg(long, value_name = "PATH")]
@@ -526,7 +356,7 @@ pub(crate) struct ShowArgs {
     /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
     #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<Utf8PathBuf>,
-    /// Say behind each line where it comes from
+    /// Show the origin of each line
     #[arg(long)]
     pub(crate) origin: bool,
     #[command(flatten)]
@@ -576,7 +406,7 @@ pub(crate) struct ConnectArgs {
 /// How data is printed.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// How to print the answer
+    /// The form of the output
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) output: OutputFormat,
 }

@@ -9,7 +9,7 @@ use super::OutputArgs;
 /// Arguments of `freeze`.
 #[derive(Debug, Args)]
 pub(crate) struct Freeze {
-    /// Why, for whoever finds this host frozen
+    /// The reason, shown while this host is frozen
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
@@ -19,19 +19,19 @@ pub(crate) struct Freeze {
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Only what concerns this guest: 101, lxc/101, or a name that one declared guest has
+    /// Only entries of this guest: 101, lxc/101, or the name of one declared guest
     #[arg(long)]
     pub(crate) guest: Option<GuestName>,
     /// Only the newest N entries
     #[arg(long, value_name = "N")]
     pub(crate) last: Option<usize>,
-    /// Only what was refused or failed
+    /// Only refused or failed acts
     #[arg(long)]
     pub(crate) refused: bool,
-    /// Only what somebody signed
+    /// Only signed acts
     #[arg(long)]
     pub(crate) signed: bool,
-    /// Only what was decided since: a moment or day in UTC, or so long ago such as `24h` or `7d`
+    /// Only entries since a time or day in UTC, or from the last `24h` or `7d`
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<String>,
     #[command(flatten)]
@@ -42,14 +42,14 @@ pub(crate) struct Audit {
 #[derive(Debug, Args)]
 pub(crate) struct LocalArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: StatePlace,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
 
 /// Where an agent's own state is.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct StatePlace {
     /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
     #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<Utf8PathBuf>,

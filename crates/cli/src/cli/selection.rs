@@ -7,14 +7,14 @@ use evenkeel_core::model::id::GuestKind;
 /// Guests by name and by condition.
 #[derive(Debug, Args)]
 pub(crate) struct SelectArgs {
-    /// Only these guests: 101, lxc/101, or a name that one guest has; all if none is named
+    /// Only these guests: 101, lxc/101, or the name of one guest [default: all guests]
     #[arg(value_name = "GUEST")]
     pub(crate) guests: Vec<GuestName>,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }
 
-/// Guests by condition. Different conditions must all hold; of one that is given twice, either.
+/// Guests by condition. A guest must meet all conditions; if one is repeated, either value matches.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Guests")]
 pub(crate) struct FilterArgs {
@@ -24,7 +24,7 @@ pub(crate) struct FilterArgs {
     /// Only guests of this kind: lxc or qemu
     #[arg(long, value_name = "KIND")]
     pub(crate) kind: Option<GuestKind>,
-    /// Only guests whose name fits, such as 'web-*'; may be given several times
+    /// Only guests whose name matches, such as 'web-*'; may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) name: Vec<NamePattern>,
 }

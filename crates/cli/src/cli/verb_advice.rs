@@ -39,10 +39,10 @@ pub(crate) fn advice(word: &str, rest: &[String]) -> Option<(String, String)> {
         rest.iter().map(String::as_str).filter(|arg| !arg.starts_with('-')).collect();
     let guest = if given.is_empty() { "GUEST".to_owned() } else { given.join(" ") };
     if kind.not_requestable().is_none() {
-        let message = format!("{word} is no verb: it is requested, signed, and then done");
+        let message = format!("{word} is not a verb: request it, and an operator signs it");
         return Some((message, format!("`evenkeel request {kind} {guest}`")));
     }
-    let message = format!("{word} is no verb: evenkeel makes guests as their files declare them");
+    let message = format!("{word} is not a verb: declare it in the guest's desired file");
     Some((message, format!("{}, then `evenkeel apply`", declaration(kind))))
 }
 
@@ -69,7 +69,7 @@ fn declaration(kind: ActionKind) -> &'static str {
         | ActionKind::Migrate
         | ActionKind::Template
         | ActionKind::WipeStorage
-        | ActionKind::Decommission => "declare the guest so in its desired file",
+        | ActionKind::Decommission => "declare it in the guest's desired file",
     }
 }
 

@@ -27,7 +27,7 @@ use crate::command::apply_subject::{self, ApplySubject};
 use crate::command::validate::believed;
 use crate::command::{apply_by_agent, apply_exit};
 use crate::connect::{Connection, connect, state_dir};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format::apply::ApplyFormat;
 use crate::interrupt::{Interrupts, before_anything};
 use crate::{format, render, terminal};
@@ -51,7 +51,7 @@ impl WantedPass {
         subject: ApplySubject,
         arguments: &cli::ApplyArgs,
         desired: &Desired,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let among = |guests| arguments.filter.among(guests);
         match subject {
             ApplySubject::Guests(guests) => {
@@ -59,15 +59,18 @@ impl WantedPass {
                 Ok(Self { scope, saved: None })
             }
             ApplySubject::Plan(_) if !among(Vec::new()).is_everything() => {
-                Err(Failure::new(Exit::Usage, "a saved plan says itself which guests it is about")
-                    .hint("leave out --tag, --kind and --name, or choose when planning"))
+                Err(CommandFailure::new(
+                    Exit::Usage,
+                    "a saved plan says itself which guests it is about",
+                )
+                .hint("leave out --tag, --kind and --name, or choose when planning"))
             }
             ApplySubject::Plan(saved) => Ok(Self { scope: saved.scope(), saved: Some(saved) }),
         }
     }
 }
 
-pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, CommandFailure> {
     let connection = connect(&arguments.pass.connect).await?;
     let state = state_dir(arguments.pass.state.as_deref(), &connection.config);
     let Some(desired) = believed(arguments.pass.desired.as_deref(), &connection.config, &state)?
@@ -119,7 +122,7 @@ pub(super) async fn start(
     state: &StateDir,
     journal: JournalHandle,
     ambient: Arc<dyn Ambient>,
-) -> Result<Engine, Failure> {
+) -> Result<Engine, CommandFailure> {
     let node = connection.client.node();
     let approvals =
         ApprovalContext::open(&connection.config, state, node, &journal, ambient.as_ref()).await?;
@@ -147,7 +150,7 @@ async fn apply(
     wanted: WantedPass,
     connection: &Connection,
     arguments: &cli::ApplyArgs,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let WantedPass { scope, saved } = wanted;
     recover(engine).await?;
     let preview = engine.look(desired, scope, PassCause::Person).await?;
@@ -170,7 +173,7 @@ pub(super) async fn agreed(
     now: &SavedPlan,
     was_saved: bool,
     arguments: &cli::ApplyArgs,
-) -> Result<bool, Failure> {
+) -> Result<bool, CommandFailure> {
     if arguments.output.output == OutputFormat::Table {
         terminal::print(&render::plan::render(plan, actual))?;
     }
@@ -187,7 +190,10 @@ pub(super) async fn agreed(
 }
 
 /// Tells what came of it, and what to end with.
-pub(super) fn tell_report(report: &Report, arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
+pub(super) fn tell_report(
+    report: &Report,
+    arguments: &cli::ApplyArgs,
+) -> Result<Exit, CommandFailure> {
     match arguments.output.output {
         OutputFormat::Json => format::print(&ApplyFormat::of(report))?,
         OutputFormat::Table => terminal::print(&render::report::render(report))?,
@@ -228,7 +234,7 @@ pub(super) async fn work(
 pub(super) async fn stop(
     mut engine: Engine,
     interrupts: &mut Interrupts,
-) -> Result<(Failure, Vec<Report>), Failure> {
+) -> Result<(CommandFailure, Vec<Report>), CommandFailure> {
     if engine.queue_depth() == 0 {
         return Ok((before_anything(), Vec::new()));
     }
@@ -254,7 +260,7 @@ pub(super) async fn stop(
         write!(err, "{}", render::journal::in_flight(&in_flight))?;
         "the next start takes up by itself what is in flight".to_owned()
     };
-    Ok((Failure::new(Exit::Transient, "interrupted").hint(hint), reports))
+    Ok((CommandFailure::new(Exit::Transient, "interrupted").hint(hint), reports))
 }
 
 /// One line a step, on stderr: what is durable is in the journal.
@@ -273,7 +279,7 @@ pub(crate) fn tell(progress: Progress) {
 
 /// A plan that is not applied: because it is stale, or because of what holds it.
 #[expect(clippy::needless_pass_by_value, reason = "a failure is made of it")]
-pub(super) fn stale_plan(stale: Stale) -> Failure {
+pub(super) fn stale_plan(stale: Stale) -> CommandFailure {
     let (exit, message) = match stale.held_by() {
         None => (Exit::Transient, format!("the plan is stale: {stale}")),
         Some(reason) => (
@@ -281,10 +287,10 @@ pub(super) fn stale_plan(stale: Stale) -> Failure {
             format!("the plan cannot be applied now: {stale}"),
         ),
     };
-    Failure::new(exit, message).hint(stale.hint())
+    CommandFailure::new(exit, message).hint(stale.hint())
 }
 
-impl From<Fatal> for Failure {
+impl From<Fatal> for CommandFailure {
     fn from(error: Fatal) -> Self {
         Self::wrapping(Exit::Failed, error).hint(
             "nothing that was begun is lost: mend the disk of the state directory, then start again",
@@ -292,7 +298,7 @@ impl From<Fatal> for Failure {
     }
 }
 
-impl From<PassError> for Failure {
+impl From<PassError> for CommandFailure {
     fn from(error: PassError) -> Self {
         match error {
             PassError::Actual(error) => error.into(),
@@ -301,7 +307,7 @@ impl From<PassError> for Failure {
     }
 }
 
-impl From<ApprovalContextError> for Failure {
+impl From<ApprovalContextError> for CommandFailure {
     fn from(error: ApprovalContextError) -> Self {
         let hint = error.hint();
         let exit = match &error {
@@ -313,7 +319,7 @@ impl From<ApprovalContextError> for Failure {
     }
 }
 
-impl From<StateError> for Failure {
+impl From<StateError> for CommandFailure {
     fn from(error: StateError) -> Self {
         let hint = error.hint();
         let exit = match &error {

@@ -18,7 +18,7 @@ use evenkeel_core::plan::SavedPlan;
 use super::apply::{WantedPass, agreed, stale_plan, tell, tell_report};
 use crate::cli;
 use crate::connect::{Connection, desired_path};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::interrupt::{Interrupts, before_anything};
 use crate::terminal;
 
@@ -29,7 +29,7 @@ pub(super) async fn run(
     desired: &Desired,
     wanted: WantedPass,
     arguments: &cli::ApplyArgs,
-) -> Option<Result<Exit, Failure>> {
+) -> Option<Result<Exit, CommandFailure>> {
     state.socket().exists().then_some(())?;
     let mut interrupts = match Interrupts::listen() {
         Ok(interrupts) => interrupts,
@@ -60,9 +60,12 @@ pub(super) async fn run(
 }
 
 /// Only the one who looked on ends: the agent makes passes of its own.
-fn left_alone() -> Failure {
-    Failure::new(Exit::Transient, "interrupted; the running agent goes on with what it began")
-        .hint("`evenkeel status` shows how it stands, `evenkeel freeze` lets nothing new begin")
+fn left_alone() -> CommandFailure {
+    CommandFailure::new(
+        Exit::Transient,
+        "interrupted; the running agent goes on with what it began",
+    )
+    .hint("`evenkeel status` shows how it stands, `evenkeel freeze` lets nothing new begin")
 }
 
 /// Whether the agent keeps what is declared here. Where that cannot be told, the agent's own answer tells.
@@ -71,7 +74,7 @@ async fn reads_the_same(
     state: &StateDir,
     desired: &Desired,
     arguments: &cli::ApplyArgs,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let Ok(SocketAnswer::Status { status }) =
         ask(&state.socket(), &SocketRequest::Status { selection: Selection::default() }).await
     else {
@@ -85,13 +88,13 @@ async fn reads_the_same(
             return Ok(());
         }
         let message = "the running agent keeps what its hub says, and no files";
-        return Err(Failure::new(Exit::Usage, message)
+        return Err(CommandFailure::new(Exit::Usage, message)
             .hint("leave --desired out; files go through the hub: `evenkeel fleet push`"));
     }
     let Some(theirs) = agent.desired.directory else {
         let message =
             "the running agent keeps nothing: its agent.toml has no `dir` under [desired]";
-        return Err(Failure::new(Exit::Invalid, message)
+        return Err(CommandFailure::new(Exit::Invalid, message)
             .hint("set it and `systemctl reload evenkeel`; then leave --desired out"));
     };
     let ours = desired_path(arguments.pass.desired.as_deref(), &connection.config)?;
@@ -107,7 +110,7 @@ async fn reads_the_same(
         // A copy of the same files, or files the agent will complain about itself.
         Ok(Ok(declared)) if declared == *desired => Ok(()),
         Ok(Err(_)) | Err(_) => Ok(()),
-        Ok(Ok(_)) => Err(Failure::new(
+        Ok(Ok(_)) => Err(CommandFailure::new(
             Exit::Usage,
             format!("the running agent keeps {theirs}, and {} says otherwise", ours.display()),
         )
@@ -125,7 +128,7 @@ async fn shown(
     desired: &Desired,
     wanted: WantedPass,
     arguments: &cli::ApplyArgs,
-) -> Result<Option<SavedPlan>, Failure> {
+) -> Result<Option<SavedPlan>, CommandFailure> {
     let WantedPass { scope, saved } = wanted;
     let policy = &connection.config.policy;
     let Preview { actual, plan, scope } =
@@ -141,7 +144,7 @@ async fn shown(
 /// Why there is no report.
 enum Asked {
     NobodyThere,
-    Failed(Failure),
+    Failed(CommandFailure),
 }
 
 async fn follow(
@@ -185,15 +188,15 @@ async fn follow(
 }
 
 /// An answer that is no answer to what was asked.
-pub(crate) fn unexpected(answer: SocketAnswer) -> Failure {
+pub(crate) fn unexpected(answer: SocketAnswer) -> CommandFailure {
     if let SocketAnswer::Refused(refused) = answer {
         return refused.into();
     }
-    Failure::new(Exit::Failed, "the running agent answered something else")
+    CommandFailure::new(Exit::Failed, "the running agent answered something else")
         .hint("use the `evenkeel` of the same version as the running agent")
 }
 
-impl From<AskError> for Failure {
+impl From<AskError> for CommandFailure {
     fn from(error: AskError) -> Self {
         let (exit, hint) = match &error {
             AskError::NobodyThere => (Exit::Transient, "start it: `systemctl start evenkeel`"),
@@ -212,7 +215,7 @@ impl From<AskError> for Failure {
     }
 }
 
-impl From<Refused> for Failure {
+impl From<Refused> for CommandFailure {
     fn from(refused: Refused) -> Self {
         let exit = match refused.code {
             RefusedCode::Malformed | RefusedCode::Unknown | RefusedCode::Failed => Exit::Failed,

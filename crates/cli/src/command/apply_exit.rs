@@ -8,7 +8,7 @@
 //! | something waits for a signature | 6 |
 //! | everything else was done, or is a person's to do by hand | 0 |
 
-use evenkeel_agent::engine::{OpEnd, Report};
+use evenkeel_agent::engine::{OpOutcome, Report};
 use evenkeel_core::model::reason::ReasonCode;
 
 use crate::error::Exit;
@@ -20,9 +20,9 @@ pub(super) fn exit(report: &Report) -> Exit {
         return Exit::Failed;
     }
     let ends = report.ops.iter().map(|op| &op.end);
-    let stale = ends.clone().any(|end| matches!(end, OpEnd::Stale { .. }));
+    let stale = ends.clone().any(|end| matches!(end, OpOutcome::Stale { .. }));
     let holds = report.holds.iter().map(|hold| hold.reason);
-    let held = holds.chain(ends.filter_map(OpEnd::reason)).map(of_reason);
+    let held = holds.chain(ends.filter_map(OpOutcome::reason)).map(of_reason);
     held.chain(stale.then_some(Exit::Transient))
         .max_by_key(|exit| weight(*exit))
         .unwrap_or(Exit::Ok)
@@ -36,7 +36,7 @@ fn of_reason(reason: ReasonCode) -> Exit {
 
 fn weight(exit: Exit) -> u8 {
     match exit {
-        Exit::Ok | Exit::Changes => 0,
+        Exit::Ok | Exit::ChangeFeed => 0,
         Exit::ApprovalRequired => 1,
         Exit::Transient => 2,
         Exit::Invalid | Exit::NotFound | Exit::Usage => 3,
@@ -63,7 +63,7 @@ mod tests {
         Report { holds: reasons.iter().map(hold).collect(), ..Report::default() }
     }
 
-    fn ended(end: OpEnd) -> Report {
+    fn ended(end: OpOutcome) -> Report {
         let op = OpReport {
             op: "op_01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap(),
             guest: "lxc/101".parse().unwrap(),
@@ -95,8 +95,8 @@ mod tests {
         ] {
             assert_eq!(exit(&held(reasons)), code, "{reasons:?}");
         }
-        assert_eq!(exit(&ended(OpEnd::Stale { why: String::new() })), Exit::Transient);
-        assert_eq!(exit(&ended(OpEnd::Unneeded)), Exit::Ok);
+        assert_eq!(exit(&ended(OpOutcome::Stale { why: String::new() })), Exit::Transient);
+        assert_eq!(exit(&ended(OpOutcome::Unneeded)), Exit::Ok);
         let failed = Report { failed: 1, ..held(&[PendingSignature]) };
         assert_eq!(exit(&failed), Exit::Failed);
         let error = GuestError { guest: "lxc/101".parse().unwrap(), why: String::new() };

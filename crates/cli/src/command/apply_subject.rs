@@ -9,7 +9,7 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::desired::selection::{Candidate, GuestName};
 use evenkeel_core::plan::SavedPlan;
 
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::file;
 
 /// What shall be applied.
@@ -22,7 +22,7 @@ pub(super) enum ApplySubject {
 }
 
 /// Reads what was written; a plan is read from its file.
-pub(super) fn read(subjects: &[String], desired: &Desired) -> Result<ApplySubject, Failure> {
+pub(super) fn read(subjects: &[String], desired: &Desired) -> Result<ApplySubject, CommandFailure> {
     if let [one] = subjects
         && is_plan(one, desired)?
     {
@@ -31,13 +31,14 @@ pub(super) fn read(subjects: &[String], desired: &Desired) -> Result<ApplySubjec
     let mut guests = Vec::new();
     for subject in subjects {
         if is_plan(subject, desired)? {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 Exit::Usage,
                 format!("{subject} is a saved plan, and stands alone"),
             )
             .hint("one saved plan, or guests"));
         }
-        let guest = subject.parse().map_err(|error| Failure::wrapping(Exit::Usage, error))?;
+        let guest =
+            subject.parse().map_err(|error| CommandFailure::wrapping(Exit::Usage, error))?;
         guests.push(guest);
     }
     Ok(ApplySubject::Guests(guests))
@@ -46,7 +47,7 @@ pub(super) fn read(subjects: &[String], desired: &Desired) -> Result<ApplySubjec
 /// The endings people give to saved plans.
 const PLAN_ENDINGS: [&str; 2] = ["json", "plan"];
 
-fn is_plan(subject: &str, desired: &Desired) -> Result<bool, Failure> {
+fn is_plan(subject: &str, desired: &Desired) -> Result<bool, CommandFailure> {
     let path = Utf8Path::new(subject);
     if path.extension().is_some_and(|ending| PLAN_ENDINGS.contains(&ending)) {
         return Ok(true);
@@ -63,7 +64,7 @@ fn is_plan(subject: &str, desired: &Desired) -> Result<bool, Failure> {
                 GuestName::Name(_) => "its number".to_owned(),
             };
             let message = format!("{guest} may be a guest, and is a file here");
-            Err(Failure::new(Exit::Usage, message)
+            Err(CommandFailure::new(Exit::Usage, message)
                 .hint(format!("write ./{subject} for the saved plan, or {other} for the guest")))
         }
         (Ok(_), false) => Ok(false),
@@ -79,10 +80,10 @@ fn is_declared(name: &str, desired: &Desired) -> bool {
 /// The largest saved plan that is read: ten thousand guests with a kilobyte of changes each, twice over.
 const PLAN_BYTES_MAX: usize = 20 << 20;
 
-fn read_plan(path: &Utf8Path) -> Result<SavedPlan, Failure> {
+fn read_plan(path: &Utf8Path) -> Result<SavedPlan, CommandFailure> {
     let bytes = file::read(path, PLAN_BYTES_MAX)?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(Exit::Invalid, format!("{path} is not a saved plan: {error}"))
+        CommandFailure::new(Exit::Invalid, format!("{path} is not a saved plan: {error}"))
             .hint("`evenkeel plan --out FILE` writes one")
     })
 }

@@ -12,7 +12,7 @@ use evenkeel_agent::daemon::client::{AskError, Conversation, ask};
 use evenkeel_agent::daemon::protocol::{
     PendingView, Refused, RefusedCode, SocketAnswer, SocketRequest,
 };
-use evenkeel_agent::engine::{OpEnd, OpReport, Progress};
+use evenkeel_agent::engine::{OpOutcome, OpReport, Progress};
 use evenkeel_core::model::id::{GuestId, OperationId};
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::sign::{
@@ -27,7 +27,7 @@ use crate::command::apply_by_agent::unexpected;
 use crate::command::confirm;
 use crate::command::journal::{who, why};
 use crate::command::without_agent;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format::approvals::{PendingFormat, RequestFormat, SubmitFormat};
 use crate::render::{PENDING_SHORT as SHORT, counted, tamed};
 use crate::signing::{file, refusal};
@@ -35,7 +35,7 @@ use crate::{format, terminal};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
-pub(crate) async fn pending(arguments: &cli::PendingArgs) -> Result<Exit, Failure> {
+pub(crate) async fn pending(arguments: &cli::PendingArgs) -> Result<Exit, CommandFailure> {
     match &arguments.verb {
         None => show(&arguments.show).await,
         Some(cli::PendingVerb::Withdraw(arguments)) => withdraw(arguments).await,
@@ -43,7 +43,7 @@ pub(crate) async fn pending(arguments: &cli::PendingArgs) -> Result<Exit, Failur
 }
 
 /// Everything that waits, oldest first.
-pub(crate) async fn items(place: &cli::Place) -> Result<Vec<PendingView>, Failure> {
+pub(crate) async fn items(place: &cli::StatePlace) -> Result<Vec<PendingView>, CommandFailure> {
     let state = place.state_dir()?;
     match ask(&state.socket(), &SocketRequest::Pending {}).await {
         Ok(SocketAnswer::Pending { items }) => Ok(items),
@@ -59,7 +59,7 @@ pub(crate) async fn items(place: &cli::Place) -> Result<Vec<PendingView>, Failur
 pub(crate) fn named<'a>(
     items: &'a [PendingView],
     wanted: &str,
-) -> Result<&'a PendingView, Failure> {
+) -> Result<&'a PendingView, CommandFailure> {
     let begins = |item: &PendingView| item.id.to_string().starts_with(wanted);
     the_one(items, begins, wanted)
         .map_err(|failure| failure.hint("`evenkeel pending` lists what waits"))
@@ -70,22 +70,22 @@ pub(crate) fn the_one<'a, T>(
     items: &'a [T],
     begins: impl Fn(&T) -> bool,
     wanted: &str,
-) -> Result<&'a T, Failure> {
+) -> Result<&'a T, CommandFailure> {
     let found: Vec<&T> = items.iter().filter(|item| begins(item)).collect();
     match found.as_slice() {
         [item] => Ok(item),
         [] => {
             let message = format!("nothing that waits begins with `{}`", tamed(wanted, 64));
-            Err(Failure::new(Exit::NotFound, message))
+            Err(CommandFailure::new(Exit::NotFound, message))
         }
         several => {
             let message = format!("{} items begin with `{wanted}`", several.len());
-            Err(Failure::new(Exit::Usage, message))
+            Err(CommandFailure::new(Exit::Usage, message))
         }
     }
 }
 
-async fn withdraw(arguments: &cli::WithdrawArgs) -> Result<Exit, Failure> {
+async fn withdraw(arguments: &cli::WithdrawArgs) -> Result<Exit, CommandFailure> {
     let items = items(&arguments.local.place).await?;
     let id = named(&items, &arguments.id)?.id;
     let note = format!("{id} withdrawn by {}: {}", who(), why(&arguments.reason));
@@ -110,7 +110,7 @@ async fn withdraw(arguments: &cli::WithdrawArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-async fn show(arguments: &cli::PendingShowArgs) -> Result<Exit, Failure> {
+async fn show(arguments: &cli::PendingShowArgs) -> Result<Exit, CommandFailure> {
     let items = items(&arguments.place).await?;
     let Some(wanted) = &arguments.id else {
         return list(&items, arguments.output.output);
@@ -134,14 +134,14 @@ async fn show(arguments: &cli::PendingShowArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failure> {
+pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, CommandFailure> {
     let mut params = BTreeMap::new();
     for pair in &arguments.params {
         let Some((key, value)) = pair.split_once('=') else {
-            return Err(Failure::new(Exit::Usage, format!("`{pair}` is not key=value")));
+            return Err(CommandFailure::new(Exit::Usage, format!("`{pair}` is not key=value")));
         };
         if params.insert(key.to_owned(), value.to_owned()).is_some() {
-            return Err(Failure::new(Exit::Usage, format!("`{key}` is given twice")));
+            return Err(CommandFailure::new(Exit::Usage, format!("`{key}` is given twice")));
         }
     }
     let op = arguments.op;
@@ -182,7 +182,7 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
 }
 
 /// How an act that somebody asked for ended.
-fn told_end(report: &OpReport, output: OutputFormat) -> Result<Exit, Failure> {
+fn told_end(report: &OpReport, output: OutputFormat) -> Result<Exit, CommandFailure> {
     match output {
         OutputFormat::Json => format::print(&SubmitFormat::act(report))?,
         OutputFormat::Table => terminal::print(&format!("{}\n", op_words(report)))?,
@@ -191,18 +191,18 @@ fn told_end(report: &OpReport, output: OutputFormat) -> Result<Exit, Failure> {
 }
 
 /// A parameter that makes no sense is a mistake on the command line.
-fn usage_of(answer: SocketAnswer) -> Failure {
+fn usage_of(answer: SocketAnswer) -> CommandFailure {
     if let SocketAnswer::Refused(Refused { code, message, .. }) = &answer
         && *code == RefusedCode::Gate(ReasonCode::Payload)
     {
         let message = message.trim_start_matches("payload: ").to_owned();
-        return Failure::new(Exit::Usage, message)
+        return CommandFailure::new(Exit::Usage, message)
             .hint("docs/reference/actions.md has every parameter");
     }
     unexpected(answer)
 }
 
-pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure> {
+pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, CommandFailure> {
     let envelope = file::read_text(&arguments.file, ENVELOPE_BYTES_MAX)?;
     confirm::hand_in(&envelope, arguments.yes)?;
     hand_in(&arguments.place, envelope, arguments.wait, arguments.output.output).await
@@ -210,11 +210,11 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
 
 /// Hands something signed to the agent, and tells what became of it.
 pub(crate) async fn hand_in(
-    place: &cli::Place,
+    place: &cli::StatePlace,
     envelope: String,
     wait_s: u64,
     output: OutputFormat,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let answer = match submitted(place, envelope, wait_s).await? {
         Ok(answer) => answer,
         Err(op) => {
@@ -255,10 +255,10 @@ pub(crate) async fn hand_in(
 
 /// Submits and tells what is waited for. The last answer, or, when the time is over, the operation that goes on.
 async fn submitted(
-    place: &cli::Place,
+    place: &cli::StatePlace,
     envelope: String,
     wait_s: u64,
-) -> Result<Result<SocketAnswer, Option<OperationId>>, Failure> {
+) -> Result<Result<SocketAnswer, Option<OperationId>>, CommandFailure> {
     let guest = guest_of(&envelope);
     let within = Duration::from_secs(wait_s);
     let socket = place.state_dir()?.socket();
@@ -280,7 +280,7 @@ async fn last_answer(
     mut answers: Conversation,
     is_heard: impl Fn(GuestId) -> bool,
     deadline: Instant,
-) -> Result<Result<SocketAnswer, Option<OperationId>>, Failure> {
+) -> Result<Result<SocketAnswer, Option<OperationId>>, CommandFailure> {
     let mut op = None;
     loop {
         let answer = match timeout_at(deadline, answers.next()).await {
@@ -313,24 +313,24 @@ fn guest_of(envelope: &str) -> Option<GuestId> {
     Statement::parse(envelope.payload()).ok().map(|statement| statement.guest)
 }
 
-fn under_way(op: Option<OperationId>, waited_s: u64, next: &str) -> Failure {
+fn under_way(op: Option<OperationId>, waited_s: u64, next: &str) -> CommandFailure {
     let message = match op {
         Some(op) => format!("{op} is still under way after {waited_s} s"),
         None => format!("it has not begun after {waited_s} s: its guest's lane is busy"),
     };
     let hint =
         format!("the agent goes on with it; `evenkeel status` shows how it stands, and {next}");
-    Failure::new(Exit::Transient, message).hint(hint)
+    CommandFailure::new(Exit::Transient, message).hint(hint)
 }
 
-fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
+fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, CommandFailure> {
     let read: Vec<(&PendingView, PendingItem)> = items
         .iter()
         .map(|view| {
             let envelope = Envelope::parse(view.envelope.as_bytes())?;
             Ok((view, PendingItem::parse(envelope.payload())?))
         })
-        .collect::<Result<_, Failure>>()?;
+        .collect::<Result<_, CommandFailure>>()?;
     let mut out = std::io::stdout();
     match output {
         OutputFormat::Json => format::print(&PendingFormat::of(&read))?,
@@ -372,7 +372,7 @@ pub(crate) fn short(id: PendingId) -> String {
 }
 
 /// Says under a list how many wait, and what to do next.
-pub(crate) fn tell_waiting(count: usize, next: &str) -> Result<(), Failure> {
+pub(crate) fn tell_waiting(count: usize, next: &str) -> Result<(), CommandFailure> {
     let wait = if count == 1 { "waits" } else { "wait" };
     terminal::tell(&format!("{} {wait} for a signature: {next}\n", counted(count, "item")))?;
     Ok(())
@@ -407,26 +407,26 @@ fn lost(item: &PendingItem) -> String {
 fn op_words(report: &OpReport) -> String {
     let what = format!("{} of {}", report.kind, report.guest);
     match &report.end {
-        OpEnd::Succeeded { warning: None } => format!("{what}: done ({})", report.op),
-        OpEnd::Succeeded { warning: Some(_) } => {
+        OpOutcome::Succeeded { warning: None } => format!("{what}: done ({})", report.op),
+        OpOutcome::Succeeded { warning: Some(_) } => {
             format!("{what}: done, but: {}", report.end.words())
         }
-        OpEnd::Held { .. }
-        | OpEnd::Stale { .. }
-        | OpEnd::Failed { .. }
-        | OpEnd::Unknown { .. }
-        | OpEnd::Skipped
-        | OpEnd::Unneeded => {
+        OpOutcome::Held { .. }
+        | OpOutcome::Stale { .. }
+        | OpOutcome::Failed { .. }
+        | OpOutcome::Unknown { .. }
+        | OpOutcome::Skipped
+        | OpOutcome::Unneeded => {
             format!("{what}: {}", tamed(&report.end.words(), usize::MAX))
         }
     }
 }
 
-fn exit_of(end: &OpEnd) -> Exit {
+fn exit_of(end: &OpOutcome) -> Exit {
     match end {
-        OpEnd::Succeeded { .. } | OpEnd::Unneeded => Exit::Ok,
-        OpEnd::Held { reason, .. } => refusal::exit(*reason),
-        OpEnd::Stale { .. } | OpEnd::Skipped => Exit::Transient,
-        OpEnd::Failed { .. } | OpEnd::Unknown { .. } => Exit::Failed,
+        OpOutcome::Succeeded { .. } | OpOutcome::Unneeded => Exit::Ok,
+        OpOutcome::Held { reason, .. } => refusal::exit(*reason),
+        OpOutcome::Stale { .. } | OpOutcome::Skipped => Exit::Transient,
+        OpOutcome::Failed { .. } | OpOutcome::Unknown { .. } => Exit::Failed,
     }
 }

@@ -13,14 +13,14 @@ use evenkeel_core::sign::{Envelope, PendingItem};
 use crate::cli::ApproveArgs;
 use crate::command::sign::warn_of_time;
 use crate::command::{approvals, fleet};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::render::{PENDING_SHORT, tamed};
 use crate::signing::keygen;
 use crate::signing::known_hosts::KnownHosts;
-use crate::signing::offer::{ItemAnswer, ItemSource, Offer, StatementTerms};
+use crate::signing::offer::{ItemAnswer, ItemSource, SigningOffer, StatementTerms};
 use crate::terminal;
 
-pub(crate) async fn run(arguments: &ApproveArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &ApproveArgs) -> Result<Exit, CommandFailure> {
     let hub = arguments.hub.as_ref().map(|hub| Some(hub.clone()).filter(|hub| !hub.is_empty()));
     let known = KnownHosts::read(&arguments.hosts)?;
     let terms = |signed| {
@@ -28,16 +28,16 @@ pub(crate) async fn run(arguments: &ApproveArgs) -> Result<Exit, Failure> {
         StatementTerms { reason: &arguments.reason, life_s: arguments.life_s, answer }
     };
     if arguments.deny && arguments.reason.trim().is_empty() {
-        return Err(Failure::new(Exit::Usage, "a denial says why").hint("add --reason TEXT"));
+        return Err(CommandFailure::new(Exit::Usage, "a denial says why").hint("add --reason TEXT"));
     }
     let offer = if let Some(hub) = &hub {
         let item = fleet::item_named(hub.clone(), &arguments.subject).await?;
-        Offer::of_item(&item, ItemSource::Hub, &known, terms(None))?
+        SigningOffer::of_item(&item, ItemSource::Hub, &known, terms(None))?
     } else {
         let items = approvals::items(&arguments.place).await?;
         let item = meant(&items, &arguments.subject)?;
         let signed = item.signed.as_deref();
-        Offer::of_item(item.envelope.as_bytes(), ItemSource::Host, &known, terms(signed))?
+        SigningOffer::of_item(item.envelope.as_bytes(), ItemSource::Host, &known, terms(signed))?
     };
     writeln!(std::io::stderr(), "{}", offer.words()?)?;
     warn_of_time(&offer.statement)?;
@@ -58,20 +58,20 @@ const NAME_MIN: usize = 4;
 
 /// The item that a word names: a guest by its number, kind and number, or name, or else the beginning of an item's name. A
 /// whole number is a guest's, unless it is as long as the names that lists show.
-fn meant<'a>(items: &'a [PendingView], word: &str) -> Result<&'a PendingView, Failure> {
+fn meant<'a>(items: &'a [PendingView], word: &str) -> Result<&'a PendingView, CommandFailure> {
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit()) && word.len() < PENDING_SHORT;
     let is_beginning =
         word.len() >= NAME_MIN && word.bytes().all(|byte| byte.is_ascii_hexdigit()) && !is_number;
     if is_beginning && items.iter().any(|item| item.id.to_string().starts_with(word)) {
         return approvals::named(items, word);
     }
-    let guest: GuestName = word
-        .parse()
-        .map_err(|error| Failure::new(Exit::Usage, format!("`{}`: {error}", tamed(word, 64))))?;
+    let guest: GuestName = word.parse().map_err(|error| {
+        CommandFailure::new(Exit::Usage, format!("`{}`: {error}", tamed(word, 64)))
+    })?;
     let about: Vec<&PendingView> = items.iter().filter(|item| is_about(item, &guest)).collect();
     match about.as_slice() {
         [item] => Ok(item),
-        [] => Err(Failure::new(
+        [] => Err(CommandFailure::new(
             Exit::NotFound,
             format!("nothing that waits is called {0} or is about a guest {0}", tamed(word, 64)),
         )
@@ -79,7 +79,7 @@ fn meant<'a>(items: &'a [PendingView], word: &str) -> Result<&'a PendingView, Fa
         several => {
             let names: Vec<String> = several.iter().map(|item| approvals::short(item.id)).collect();
             let message = format!("{} items are about {}", several.len(), tamed(word, 64));
-            Err(Failure::new(Exit::Usage, message)
+            Err(CommandFailure::new(Exit::Usage, message)
                 .hint(format!("name the one you mean: {}", names.join(", "))))
         }
     }

@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::cli::{Audit, OutputFormat};
 use crate::command::named_guest::by_number;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::{format, render, terminal};
 
-pub(crate) async fn run(arguments: &Audit) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &Audit) -> Result<Exit, CommandFailure> {
     let journal = arguments.local.place.state_dir()?.journal();
     let since = arguments.since.as_deref().map(since).transpose()?;
     let guest = match &arguments.guest {
@@ -31,7 +31,7 @@ pub(crate) async fn run(arguments: &Audit) -> Result<Exit, Failure> {
         } else {
             (Exit::Failed, "run as the owner of the state directory")
         };
-        Failure::new(exit, "cannot read the journal").because(error).hint(hint)
+        CommandFailure::new(exit, "cannot read the journal").because(error).hint(hint)
     })?;
     let mut entries = Vec::new();
     let read = audit::read(&files, &filter, |entry| entries.push(entry));
@@ -56,8 +56,8 @@ pub(crate) async fn run(arguments: &Audit) -> Result<Exit, Failure> {
 }
 
 /// Where the chain breaks: file and byte are in the message.
-fn damaged(error: JournalError) -> Failure {
-    Failure::wrapping(Exit::Failed, error).hint(
+fn damaged(error: JournalError) -> CommandFailure {
+    CommandFailure::wrapping(Exit::Failed, error).hint(
         "the entries before it are good, what follows proves nothing; keep a copy of the journal",
     )
 }
@@ -88,7 +88,7 @@ fn as_json(
 }
 
 /// A moment, a day, or so long ago.
-fn since(text: &str) -> Result<Timestamp, Failure> {
+fn since(text: &str) -> Result<Timestamp, CommandFailure> {
     let now = Machine.now();
     let ago = |span: Span| {
         let duration: SignedDuration =
@@ -98,7 +98,7 @@ fn since(text: &str) -> Result<Timestamp, Failure> {
     let day = || format!("{text}T00:00:00Z").parse().ok();
     let found = text.parse().ok().or_else(day).or_else(|| text.parse::<Span>().ok().and_then(ago));
     found.ok_or_else(|| {
-        Failure::new(Exit::Usage, format!("`{}` is no moment", text.escape_debug()))
+        CommandFailure::new(Exit::Usage, format!("`{}` is no moment", text.escape_debug()))
             .hint("write 2026-11-15T20:00:00Z, 2026-11-15 (UTC), or 24h, 7d")
     })
 }

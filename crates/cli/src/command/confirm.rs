@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use evenkeel_core::sign::{Envelope, PublicKey, render};
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::terminal;
 
 /// Shows what is signed in a file and by which keys, and asks a person, if one is there and did not say yes before. What
 /// cannot be read is said to be so: whoever takes it judges it.
-pub(crate) fn hand_in(text: &str, yes: bool) -> Result<(), Failure> {
+pub(crate) fn hand_in(text: &str, yes: bool) -> Result<(), CommandFailure> {
     terminal::tell(&format!("You hand in:\n\n{}\n", words(text)))?;
     if !yes && terminal::is_there() {
         terminal::agreed(false, "Hand this in?", "handed in")?;

@@ -7,7 +7,7 @@ use evenkeel_core::model::id::GuestKind;
 use evenkeel_core::registry::{self, Explanation};
 
 use crate::cli::{ExplainArgs, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format;
 use crate::format::tools::{ExplainFormat, KeyFormat, KeyLineFormat, KeysFormat, PartFormat};
 use crate::render::diagnostic::wrapped;
@@ -15,12 +15,12 @@ use crate::render::style::{FAINT, GUEST, styled};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
-pub(crate) fn run(arguments: &ExplainArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &ExplainArgs) -> Result<Exit, CommandFailure> {
     let Some(key) = &arguments.key else {
         return every_key(arguments.output.output);
     };
     let told = registry::explain(key)
-        .map_err(|error| Failure::new(Exit::NotFound, error.to_string()).hint(error.hint))?;
+        .map_err(|error| CommandFailure::new(Exit::NotFound, error.to_string()).hint(error.hint))?;
     match arguments.output.output {
         OutputFormat::Json => {
             let keys = told.iter().map(as_format).collect();
@@ -89,7 +89,7 @@ fn as_format(told: &Explanation) -> KeyFormat {
     }
 }
 
-fn every_key(output: OutputFormat) -> Result<Exit, Failure> {
+fn every_key(output: OutputFormat) -> Result<Exit, CommandFailure> {
     let keys = registry::every_key();
     if output == OutputFormat::Json {
         let lines = keys.into_iter().map(|(kind, name, about)| KeyLineFormat {

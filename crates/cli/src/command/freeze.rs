@@ -6,20 +6,20 @@
 use std::io::Write as _;
 
 use evenkeel_agent::ambient::{Ambient as _, Machine};
-use evenkeel_agent::freeze::{self, FreezeError, Freezing, Frozen, REASON_BYTES_MAX, Thawed};
+use evenkeel_agent::freeze::{self, FreezeError, FreezeOutcome, Frozen, REASON_BYTES_MAX, Thawed};
 use evenkeel_agent::state_dir::StateDir;
 
 use crate::cli::{Freeze, LocalArgs, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format;
 use crate::format::tools::{FreezeFormat, ThawFormat};
 use crate::render::status::frozen;
 
-pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
+pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, CommandFailure> {
     let reason = arguments.reason.clone().unwrap_or_default();
     if reason.len() > REASON_BYTES_MAX {
         let message = format!("the reason is longer than {REASON_BYTES_MAX} bytes");
-        return Err(Failure::new(Exit::Usage, message).hint("say it shorter"));
+        return Err(CommandFailure::new(Exit::Usage, message).hint("say it shorter"));
     }
     let state = arguments.local.place.state_dir()?;
     if !state.is_frozen() {
@@ -29,8 +29,8 @@ pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
     let by = freeze::this_user();
     let new = Frozen { at, by, reason };
     let (already, freeze) = match freeze::freeze(&state, &new)? {
-        Freezing::Done => (false, Some(new)),
-        Freezing::Already(first) => (true, first),
+        FreezeOutcome::Done => (false, Some(new)),
+        FreezeOutcome::Already(first) => (true, first),
     };
     let out = &mut std::io::stdout();
     let directory = state.path().display();
@@ -50,18 +50,18 @@ pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
 }
 
 /// Whoever freezes the wrong directory must not believe that anything has stopped.
-fn must_be_used(state: &StateDir) -> Result<(), Failure> {
+fn must_be_used(state: &StateDir) -> Result<(), CommandFailure> {
     if state.is_used() {
         return Ok(());
     }
     let directory = state.path().display();
     let message = format!("no agent uses {directory}: it has neither journal nor socket");
-    Err(Failure::new(Exit::NotFound, message).hint(
+    Err(CommandFailure::new(Exit::NotFound, message).hint(
         "nothing was changed; name the agent's own directory with --state, or its agent.toml with --config",
     ))
 }
 
-pub(crate) fn thaw(arguments: &LocalArgs) -> Result<Exit, Failure> {
+pub(crate) fn thaw(arguments: &LocalArgs) -> Result<Exit, CommandFailure> {
     let state = arguments.place.state_dir()?;
     if !state.is_frozen() {
         must_be_used(&state)?;
@@ -88,7 +88,7 @@ fn told(freeze: Option<&Frozen>) -> String {
     freeze.map(|freeze| format!("\nfrozen {}", frozen(freeze))).unwrap_or_default()
 }
 
-impl From<FreezeError> for Failure {
+impl From<FreezeError> for CommandFailure {
     fn from(error: FreezeError) -> Self {
         match error {
             FreezeError::State(error) => error.into(),

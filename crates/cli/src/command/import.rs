@@ -9,7 +9,7 @@ use std::io::Write as _;
 use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_agent::observe::{CONCURRENCY, list_guests, observe_scope};
 use evenkeel_agent::source::dir::{self, DirError};
-use evenkeel_core::actual::{Coverage, Snapshot};
+use evenkeel_core::actual::{ListCoverage, Snapshot};
 use evenkeel_core::desired::import::{DesiredFile, FileFormat, desired_file, spoken_of};
 use evenkeel_core::desired::selection::{GuestName, ON_NODE, PassScope, SelectionError};
 use evenkeel_core::model::id::GuestId;
@@ -17,11 +17,11 @@ use evenkeel_core::model::id::VmId;
 
 use crate::cli::ImportArgs;
 use crate::connect::connect;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::render::counted;
 use crate::terminal;
 
-pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, CommandFailure> {
     let connection = connect(&arguments.connect).await?;
     let client = &connection.client;
     let selection = arguments.select.selection();
@@ -44,7 +44,7 @@ pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
     };
     let snapshot = observe_scope(client, &named, &scope, CONCURRENCY).await?;
     all_seen(&named, &snapshot, &scope)?;
-    let places = Places::read(&arguments.out, arguments.format)?;
+    let places = DeclaredPlaces::read(&arguments.out, arguments.format)?;
     let mut files = Vec::new();
     let mut skipped = Vec::new();
     for guest in snapshot.guests.values() {
@@ -70,7 +70,7 @@ fn tell(
     files: &[(GuestId, Utf8PathBuf, DesiredFile)],
     skipped: &[(GuestId, Utf8PathBuf)],
     arguments: &ImportArgs,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     for (guest, path, file) in files {
         if path.extension() == Some(FileFormat::Json.ending()) {
             for why in &file.left_out {
@@ -97,7 +97,7 @@ fn tell(
 const SKIPPED_TOLD_MAX: usize = 10;
 
 /// Where guests are declared already.
-struct Places {
+struct DeclaredPlaces {
     out: Utf8PathBuf,
     format: FileFormat,
     /// The file of a guest, and whether it speaks of nothing else.
@@ -114,9 +114,9 @@ enum ImportPlace {
     Declared(Utf8PathBuf),
 }
 
-impl Places {
+impl DeclaredPlaces {
     /// Reads what is declared in a directory; a file with mistakes counts as far as it can be read.
-    fn read(out: &Utf8Path, format: FileFormat) -> Result<Self, Failure> {
+    fn read(out: &Utf8Path, format: FileFormat) -> Result<Self, CommandFailure> {
         let mut declared = BTreeMap::new();
         let loaded = match dir::load(out.as_std_path()) {
             Ok(loaded) => Some(loaded),
@@ -159,14 +159,18 @@ fn number(guest: &GuestName) -> Option<VmId> {
 }
 
 /// What was asked for must be there; a list that may not be whole is said, and an empty one is no answer.
-fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot, scope: &PassScope) -> Result<(), Failure> {
+fn all_seen(
+    named: &BTreeSet<VmId>,
+    snapshot: &Snapshot,
+    scope: &PassScope,
+) -> Result<(), CommandFailure> {
     if let Some(missing) = named.iter().find(|vmid| !snapshot.guests.contains_key(vmid)) {
         return Err(not_seen(*missing, snapshot));
     }
-    let Coverage::Partial(why) = &snapshot.coverage else { return Ok(()) };
+    let ListCoverage::Partial(why) = &snapshot.coverage else { return Ok(()) };
     if snapshot.guests.is_empty() {
         let message = format!("no guest of node {} can be seen: {why}", snapshot.node);
-        return Err(Failure::new(Exit::Denied, message).hint(DOCTOR));
+        return Err(CommandFailure::new(Exit::Denied, message).hint(DOCTOR));
     }
     if *scope == PassScope::Whole {
         let mut err = anstream::stderr();
@@ -177,32 +181,32 @@ fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot, scope: &PassScope) -> R
 
 const DOCTOR: &str = "run `evenkeel doctor` to see which rights the token lacks";
 
-fn not_seen(vmid: VmId, snapshot: &Snapshot) -> Failure {
+fn not_seen(vmid: VmId, snapshot: &Snapshot) -> CommandFailure {
     if let Some(there) = snapshot.elsewhere.get(&vmid) {
         let message = format!("guest {vmid} is on node {}, not on {}", there.node, snapshot.node);
-        return Failure::new(Exit::NotFound, message)
+        return CommandFailure::new(Exit::NotFound, message)
             .hint(format!("name that node with --node {}", there.node));
     }
     if snapshot.hidden.contains(&vmid) {
         let message = format!("guest {vmid} exists, but the token cannot see it");
-        return Failure::new(Exit::Denied, message).hint(DOCTOR);
+        return CommandFailure::new(Exit::Denied, message).hint(DOCTOR);
     }
     match &snapshot.coverage {
-        Coverage::Whole => {
+        ListCoverage::Whole => {
             let message = format!("there is no guest {vmid} on node {}", snapshot.node);
-            Failure::new(Exit::NotFound, message)
+            CommandFailure::new(Exit::NotFound, message)
                 .hint("`pvesh get /cluster/resources --type vm` lists the guests of all nodes")
         }
-        Coverage::Partial(why) => {
+        ListCoverage::Partial(why) => {
             let message =
                 format!("guest {vmid} is not listed, and the list may not be whole: {why}");
-            Failure::new(Exit::NotFound, message).hint(DOCTOR)
+            CommandFailure::new(Exit::NotFound, message).hint(DOCTOR)
         }
     }
 }
 
 /// All files or none: half an import would have to be told apart by hand.
-fn none_there(files: &[(GuestId, Utf8PathBuf, DesiredFile)]) -> Result<(), Failure> {
+fn none_there(files: &[(GuestId, Utf8PathBuf, DesiredFile)]) -> Result<(), CommandFailure> {
     let there: Vec<&Utf8PathBuf> =
         files.iter().map(|(_, path, _)| path).filter(|path| path.exists()).collect();
     match there.as_slice() {
@@ -212,8 +216,8 @@ fn none_there(files: &[(GuestId, Utf8PathBuf, DesiredFile)]) -> Result<(), Failu
                 0 => String::new(),
                 others => format!(", and {} more", counted(others, "file")),
             };
-            Err(Failure::new(Exit::Failed, format!("{first} is there already{more}"))
-                .hint("nothing was written; --force replaces what is there"))
+            Err(CommandFailure::new(Exit::Failed, format!("{first} already exists{more}"))
+                .hint("nothing was written; --force replaces the files"))
         }
     }
 }
@@ -224,15 +228,15 @@ pub(crate) fn file_name(guest: GuestId, format: FileFormat) -> String {
 }
 
 /// Without `replace`, a file that appeared meanwhile is still not overwritten.
-fn write(path: &Utf8Path, text: &str, replace: bool) -> Result<(), Failure> {
+fn write(path: &Utf8Path, text: &str, replace: bool) -> Result<(), CommandFailure> {
     let mut options = fs_err::OpenOptions::new();
     options.write(true).create(true).truncate(replace).create_new(!replace);
     let file = options.open(path.as_std_path());
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(cannot_write)
 }
 
-fn cannot_write(error: std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, "cannot write desired files")
+fn cannot_write(error: std::io::Error) -> CommandFailure {
+    CommandFailure::new(Exit::Failed, "cannot write desired files")
         .because(error)
         .hint("name a directory you may write to with --out")
 }

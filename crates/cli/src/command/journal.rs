@@ -25,12 +25,12 @@ use crate::cli::{
 use crate::command::apply_by_agent::unexpected;
 use crate::command::named_guest::by_number;
 use crate::command::{journal_acknowledge, journal_show};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format::journal::{ChainFormat, JournalFormat};
 use crate::render::{self, counted, tamed};
 use crate::{format, terminal};
 
-pub(crate) async fn run(arguments: JournalArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: JournalArgs) -> Result<Exit, CommandFailure> {
     match arguments.verb {
         None => list(&arguments.list).await,
         Some(JournalVerb::Verify(local)) => {
@@ -42,7 +42,7 @@ pub(crate) async fn run(arguments: JournalArgs) -> Result<Exit, Failure> {
     }
 }
 
-async fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
+async fn list(arguments: &JournalListArgs) -> Result<Exit, CommandFailure> {
     let guest = match &arguments.guest {
         Some(guest) => Some(by_number(&arguments.local.place, guest).await?),
         None => None,
@@ -55,10 +55,11 @@ async fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
             && (!arguments.open || operation.closed_by().is_none())
     });
     if let (Some(op), []) = (arguments.op, operations.as_slice()) {
-        return Err(Failure::new(Exit::NotFound, format!("the journal knows no operation {op}"))
-            .hint(
-                "`evenkeel journal` lists those it knows; the oldest segments are dropped in time",
-            ));
+        return Err(CommandFailure::new(
+            Exit::NotFound,
+            format!("the journal knows no operation {op}"),
+        )
+        .hint("`evenkeel journal` lists those it knows; the oldest segments are dropped in time"));
     }
     let surplus = arguments.last.map_or(0, |last| operations.len().saturating_sub(last));
     operations.drain(..surplus);
@@ -75,7 +76,7 @@ async fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
+fn check(path: &Path, output: OutputFormat) -> Result<Exit, CommandFailure> {
     let files = reading(path)?;
     if let Some(why) = files.doubt().map_err(unreadable)? {
         writeln!(std::io::stderr(), "warning: the file system of {}: {why}", path.display())?;
@@ -116,7 +117,7 @@ const PROBLEM_LENGTH_MAX: usize = 1_000;
 /// What a person says, like every other reason, stays well under a line of the journal.
 const REASON_LENGTH_MAX: usize = 1_000;
 
-async fn close(arguments: &ResolveArgs) -> Result<Exit, Failure> {
+async fn close(arguments: &ResolveArgs) -> Result<Exit, CommandFailure> {
     let state = arguments.place.state_dir()?;
     if !has_journal(&state)? {
         return Err(ResolveError::NotOpen(arguments.op).into());
@@ -141,13 +142,15 @@ async fn close(arguments: &ResolveArgs) -> Result<Exit, Failure> {
 }
 
 /// Whether there is a journal: opening would make one where there is none.
-pub(super) fn has_journal(state: &StateDir) -> Result<bool, Failure> {
+pub(super) fn has_journal(state: &StateDir) -> Result<bool, CommandFailure> {
     let names = reading(&state.journal())?.list().map_err(unreadable)?;
     Ok(names.iter().any(|name| name.starts_with("journal-")))
 }
 
 /// The journal to write to; none when somebody else has it, who must be asked: whoever has the journal writes it.
-pub(super) fn journal_unless_busy(state: &StateDir) -> Result<Option<Journal<RealDisk>>, Failure> {
+pub(super) fn journal_unless_busy(
+    state: &StateDir,
+) -> Result<Option<Journal<RealDisk>>, CommandFailure> {
     match state.lock_journal(&Machine) {
         Ok(journal) => Ok(Some(journal)),
         Err(StateError::Busy(_)) => Ok(None),
@@ -161,16 +164,16 @@ pub(super) fn journal_unless_busy(state: &StateDir) -> Result<Option<Journal<Rea
 
 /// Asks whoever has the journal, and tells what it says.
 pub(super) async fn ask_agent(
-    place: &cli::Place,
+    place: &cli::StatePlace,
     request: SocketRequest,
-) -> Result<String, Failure> {
+) -> Result<String, CommandFailure> {
     let state = place.state_dir()?;
     match client::ask(&state.socket(), &request).await {
         Ok(SocketAnswer::Done { message }) => Ok(message),
         Ok(other) => Err(unexpected(other)),
         Err(AskError::NobodyThere) => {
             let path = state.path().display();
-            Err(Failure::new(Exit::Transient, format!("another evenkeel works with {path}"))
+            Err(CommandFailure::new(Exit::Transient, format!("another evenkeel works with {path}"))
                 .hint("wait until it has ended, and try again"))
         }
         Err(error @ (AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_))) => {
@@ -195,23 +198,23 @@ pub(super) fn who() -> String {
     }
 }
 
-pub(super) fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
+pub(super) fn reading(path: &Path) -> Result<ReadOnlyDirectory, CommandFailure> {
     ReadOnlyDirectory::open(path).map_err(|error| {
         if error.kind() != ErrorKind::NotFound {
             return unreadable(error);
         }
-        Failure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
+        CommandFailure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
             .hint("name the state directory with --state DIR")
     })
 }
 
-fn unreadable(error: std::io::Error) -> Failure {
+fn unreadable(error: std::io::Error) -> CommandFailure {
     let denied = error.kind() == ErrorKind::PermissionDenied;
     let exit = if denied { Exit::Denied } else { Exit::Failed };
-    Failure::new(exit, "cannot use the journal").because(error)
+    CommandFailure::new(exit, "cannot use the journal").because(error)
 }
 
-impl From<JournalError> for Failure {
+impl From<JournalError> for CommandFailure {
     fn from(error: JournalError) -> Self {
         let mut failure = Self::wrapping(Exit::Failed, error);
         // It may quote what stands in a damaged file.
@@ -220,14 +223,14 @@ impl From<JournalError> for Failure {
     }
 }
 
-impl From<AppendError> for Failure {
+impl From<AppendError> for CommandFailure {
     fn from(error: AppendError) -> Self {
         Self::wrapping(Exit::Failed, error)
             .hint("nothing was written; look with `evenkeel journal`")
     }
 }
 
-impl From<ResolveError> for Failure {
+impl From<ResolveError> for CommandFailure {
     fn from(error: ResolveError) -> Self {
         let exit = match &error {
             ResolveError::NotOpen(_) => Exit::NotFound,

@@ -17,10 +17,10 @@ use crate::cli::{AcknowledgeArgs, LocalArgs, SubmitArgs};
 use crate::command::approvals;
 use crate::command::without_agent::journal_state;
 use crate::connect::{configuration_file, state_dir};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::{LIFE_DEFAULT_S, file, nonce, now, window};
 
-pub(crate) async fn run(arguments: AcknowledgeArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: AcknowledgeArgs) -> Result<Exit, CommandFailure> {
     if arguments.prepare {
         return prepare(&arguments);
     }
@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: AcknowledgeArgs) -> Result<Exit, Failure> {
     let envelope = Envelope::parse(text.as_bytes())?;
     if envelope.claimed_namespace() != Some(Namespace::Acknowledge) {
         let message = format!("{} acknowledges no rollback", arguments.file);
-        return Err(Failure::new(Exit::Invalid, message)
+        return Err(CommandFailure::new(Exit::Invalid, message)
             .hint("approvals and rotations are handed in with `evenkeel submit`"));
     }
     let AcknowledgeArgs { file, local: LocalArgs { place, output }, prepare: _, reason: _ } =
@@ -40,12 +40,12 @@ pub(crate) async fn run(arguments: AcknowledgeArgs) -> Result<Exit, Failure> {
 const KEY_BYTES_MAX: usize = 16 * 1024;
 
 /// Writes what is to be signed. The heads are the journal's own word; whoever signs compares them with the hub's.
-fn prepare(arguments: &AcknowledgeArgs) -> Result<Exit, Failure> {
-    let invalid = |message: String| Failure::new(Exit::Invalid, message);
+fn prepare(arguments: &AcknowledgeArgs) -> Result<Exit, CommandFailure> {
+    let invalid = |message: String| CommandFailure::new(Exit::Invalid, message);
     let config = configuration_file(arguments.local.place.config.as_deref())?;
     let state = state_dir(arguments.local.place.state.as_deref(), &config);
     let nothing = || {
-        Failure::new(Exit::NotFound, "no rollback of this journal waits for anybody")
+        CommandFailure::new(Exit::NotFound, "no rollback of this journal waits for anybody")
             .hint("`evenkeel status` says when one was found")
     };
     let journal = journal_state(&state)?.ok_or_else(nothing)?;
@@ -68,7 +68,7 @@ fn prepare(arguments: &AcknowledgeArgs) -> Result<Exit, Failure> {
     let authority =
         Authority::load(Some(&config.trust.path()), host.clone(), &journal).map_err(|error| {
             let hint = error.hint();
-            Failure::wrapping(Exit::Invalid, error).hint(hint)
+            CommandFailure::wrapping(Exit::Invalid, error).hint(hint)
         })?;
     let Some(trust_version) = authority.version() else {
         return Err(invalid("nobody is enrolled on this host, so nobody can sign it".to_owned()));

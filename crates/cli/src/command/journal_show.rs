@@ -8,7 +8,7 @@ use evenkeel_core::operate::operation::Upid;
 use super::journal::reading;
 use crate::cli::{ConnectArgs, JournalShowArgs, OutputFormat};
 use crate::connect::{Connection, configuration_file, connect};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format::journal::{ShownFormat, TaskLogFormat};
 use crate::render::{self, tamed};
 use crate::{format, terminal};
@@ -19,11 +19,11 @@ const LINES_READ_MAX: u32 = 50_000;
 /// The longest line of a log that is shown.
 const LINE_LENGTH_MAX: usize = 1_000;
 
-pub(super) async fn run(arguments: &JournalShowArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(arguments: &JournalShowArgs) -> Result<Exit, CommandFailure> {
     let files = reading(&arguments.local.place.state_dir()?.journal())?;
     let Some(history) = op_history(&files, arguments.op)? else {
         let message = format!("the journal knows no operation {}", arguments.op);
-        return Err(Failure::new(Exit::NotFound, message).hint(
+        return Err(CommandFailure::new(Exit::NotFound, message).hint(
             "`evenkeel journal` lists those it knows; the oldest segments are dropped in time",
         ));
     };

@@ -9,12 +9,15 @@ use evenkeel_agent::source::dir;
 use evenkeel_core::desired::selection::{Candidate, DECLARED, GuestName, Selection, find};
 
 use super::apply_by_agent::unexpected;
-use crate::cli::Place;
+use crate::cli::StatePlace;
 use crate::connect::configuration_file;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// The same guest by its number.
-pub(super) async fn by_number(place: &Place, guest: &GuestName) -> Result<GuestName, Failure> {
+pub(super) async fn by_number(
+    place: &StatePlace,
+    guest: &GuestName,
+) -> Result<GuestName, CommandFailure> {
     let GuestName::Name(name) = guest else {
         return Ok(guest.clone());
     };
@@ -30,13 +33,13 @@ pub(super) async fn by_number(place: &Place, guest: &GuestName) -> Result<GuestN
     };
     if chosen.is_empty() {
         let message = format!("nothing here says which guest is called {name}");
-        return Err(Failure::new(Exit::NotFound, message).hint("write its number"));
+        return Err(CommandFailure::new(Exit::NotFound, message).hint("write its number"));
     }
     Ok(GuestName::Id(find(guest, &chosen, DECLARED)?.id))
 }
 
 /// The guests of the configuration's desired files, as far as they can be read.
-fn declared(place: &Place) -> Result<Vec<Candidate>, Failure> {
+fn declared(place: &StatePlace) -> Result<Vec<Candidate>, CommandFailure> {
     let config = configuration_file(place.config.as_deref())?;
     let loaded = config.desired.dir.as_deref().and_then(|path| dir::load(path).ok());
     let desired = loaded.and_then(|loaded| loaded.desired.ok()).unwrap_or_default();

@@ -9,11 +9,11 @@ use evenkeel_core::plan::SavedPlan;
 use crate::cli::{self, OutputFormat};
 use crate::command::validate::believed_with_origins;
 use crate::connect::{connect, state_dir};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format::plan::PlanFormat;
 use crate::{format, render, terminal};
 
-pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, CommandFailure> {
     let connection = connect(&arguments.pass.connect).await?;
     let state = state_dir(arguments.pass.state.as_deref(), &connection.config);
     let believed =
@@ -50,29 +50,29 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
         return Err(not_whole(&unread));
     }
     let would_run = plan.runnable().next().is_some();
-    Ok(if would_run { Exit::Changes } else { Exit::Ok })
+    Ok(if would_run { Exit::ChangeFeed } else { Exit::Ok })
 }
 
 /// As many as fit on a line; the plan above names them all.
 const UNREAD_NAMED_MAX: usize = 3;
 
 /// Whoever asks by exit code must not take "nothing to run" for "as declared".
-fn not_whole(unread: &[String]) -> Failure {
+fn not_whole(unread: &[String]) -> CommandFailure {
     let (named, more) = unread.split_at(unread.len().min(UNREAD_NAMED_MAX));
     let mut named = named.join(", ");
     if !more.is_empty() {
         named = format!("{named} and {} more", more.len());
     }
-    Failure::new(Exit::Failed, format!("the plan is not whole: {named} could not be read"))
+    CommandFailure::new(Exit::Failed, format!("the plan is not whole: {named} could not be read"))
         .hint("each guest above says why, and what to do about it")
 }
 
 /// Readable by its owner alone: what is planned for a guest is nobody else's business.
-fn save(path: &camino::Utf8Path, plan: &SavedPlan) -> Result<(), Failure> {
+fn save(path: &camino::Utf8Path, plan: &SavedPlan) -> Result<(), CommandFailure> {
     use fs_err::os::unix::fs::OpenOptionsExt as _;
     let text = serde_json::to_string_pretty(plan).expect("a plan has only texts for keys");
     let mut options = fs_err::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options.open(path).and_then(|mut file| writeln!(file, "{text}"));
-    written.map_err(|error| Failure::wrapping(Exit::Failed, error))
+    written.map_err(|error| CommandFailure::wrapping(Exit::Failed, error))
 }

@@ -4,9 +4,9 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
-pub(crate) fn completions(shell: Shell) -> Result<Exit, Failure> {
+pub(crate) fn completions(shell: Shell) -> Result<Exit, CommandFailure> {
     // Generated into memory: the generator panics on a reader that goes away.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "evenkeel", &mut text);
@@ -14,7 +14,7 @@ pub(crate) fn completions(shell: Shell) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-pub(crate) fn man(out: Option<&camino::Utf8Path>) -> Result<Exit, Failure> {
+pub(crate) fn man(out: Option<&camino::Utf8Path>) -> Result<Exit, CommandFailure> {
     match out {
         None => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?,
         Some(directory) => {

@@ -15,23 +15,23 @@ use evenkeel_core::desired::selection::GuestName;
 use super::journal::{ask_agent, has_journal, journal_unless_busy, who};
 use super::named_guest::by_number;
 use crate::cli::RetryArgs;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
-pub(crate) async fn run(arguments: &RetryArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &RetryArgs) -> Result<Exit, CommandFailure> {
     let state = arguments.place.state_dir()?;
     let guest = match by_number(&arguments.place, &arguments.guest).await? {
         GuestName::Number(vmid) => vmid,
         GuestName::Id(id) => id.vmid,
         GuestName::Name(name) => {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 Exit::NotFound,
                 format!("nobody knows a guest called {name}"),
             ));
         }
     };
-    let nothing = format!("nothing on guest {guest} waits because it failed");
+    let nothing = format!("no failed action waits on guest {guest}");
     if !has_journal(&state)? {
-        return Err(Failure::new(Exit::NotFound, nothing));
+        return Err(CommandFailure::new(Exit::NotFound, nothing));
     }
     let Some(mut journal) = journal_unless_busy(&state)? else {
         let told = ask_agent(&arguments.place, SocketRequest::Retry { guest, by: who() }).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn run(arguments: &RetryArgs) -> Result<Exit, Failure> {
     let heard = heard_warnings(journal.state(), guest);
     let failed = journal.state().ledger().failures().knows(guest);
     if !failed && heard.is_empty() {
-        return Err(Failure::new(Exit::NotFound, nothing)
+        return Err(CommandFailure::new(Exit::NotFound, nothing)
             .hint("`evenkeel status` shows what is held, and why"));
     }
     if failed {

@@ -11,10 +11,10 @@ use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 
 use crate::cli;
 use crate::connect::answering_node;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::logging;
 
-pub(crate) async fn run(arguments: &cli::RunArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &cli::RunArgs) -> Result<Exit, CommandFailure> {
     logging::begin(arguments.log, arguments.log_format);
     let named = arguments.config.as_deref().map(|path| path.as_std_path().to_owned());
     let config_path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_PATH));
@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: &cli::RunArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-impl From<DaemonError> for Failure {
+impl From<DaemonError> for CommandFailure {
     fn from(error: DaemonError) -> Self {
         match error {
             DaemonError::State(error) => error.into(),

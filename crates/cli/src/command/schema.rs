@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
-pub(crate) fn run() -> Result<Exit, Failure> {
+pub(crate) fn run() -> Result<Exit, CommandFailure> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &evenkeel_core::desired::schema())
         .map_err(std::io::Error::from)?;

@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
-use evenkeel_agent::engine::{Engine, EngineError, EngineEvent, OpEnd};
+use evenkeel_agent::engine::{Engine, EngineError, EngineEvent, OpOutcome};
 use evenkeel_agent::journal::JournalState;
 use evenkeel_agent::observe::observe_guest;
 use evenkeel_agent::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
-use evenkeel_agent::pve::wait::Waited;
+use evenkeel_agent::pve::wait::WaitOutcome;
 use evenkeel_agent::pve::{TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
@@ -38,7 +38,7 @@ use super::doctor::write::{declared, description, eprintln_quietly, find, not_op
 use crate::agent_user::become_owner;
 use crate::cli::{OutputFormat, SelftestArgs};
 use crate::connect::{Connection, ConnectionParts, state_dir};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format;
 use crate::format::tools::SelftestFormat;
 use crate::terminal;
@@ -61,7 +61,7 @@ const TRY_A_LARGER_ONE: &str = "a guest with more in it shows it";
 /// How often is looked whether the backup's task runs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-pub(crate) async fn run(arguments: &SelftestArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SelftestArgs) -> Result<Exit, CommandFailure> {
     let stale = Arc::new(StaleWrite::default());
     let write = stale.clone();
     let through = |inner| Arc::new(StaleOnce { inner, write }) as Arc<dyn Exchange>;
@@ -81,7 +81,7 @@ pub(crate) async fn run(arguments: &SelftestArgs) -> Result<Exit, Failure> {
     let mut findings = Findings::default();
     findings
         .ok("about", format!("evenkeel {}, Proxmox VE {proxmox}, {id}", env!("CARGO_PKG_VERSION")));
-    let trial = Trial { connection: &connection, state: &state, id, stale };
+    let trial = GuestTrial { connection: &connection, state: &state, id, stale };
     let steps = trial.run(&before, arguments.storage.as_ref(), &mut findings);
     let ended = Box::pin(to_the_end(steps)).await;
     if let Err(failure) = &ended {
@@ -115,7 +115,7 @@ async fn to_the_end<T>(steps: impl Future<Output = T>) -> T {
     }
 }
 
-fn asked(id: GuestId) -> Result<bool, Failure> {
+fn asked(id: GuestId) -> Result<bool, CommandFailure> {
     terminal::must_be_there("give -y to try it without being asked")?;
     terminal::agrees(&format!("Change the description of {id}, and put it back?"))
 }
@@ -175,24 +175,26 @@ impl Exchange for StaleOnce {
 }
 
 /// What every step needs.
-struct Trial<'a> {
+struct GuestTrial<'a> {
     connection: &'a Connection,
     state: &'a StateDir,
     id: GuestId,
     stale: Arc<StaleWrite>,
 }
 
-impl Trial<'_> {
+impl GuestTrial<'_> {
     /// All steps; whatever becomes of them, the description is put back.
     async fn run(
         &self,
         before: &Guest,
         storage: Option<&StorageName>,
         findings: &mut Findings,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         if let Some(lock) = &before.lock {
             let message = format!("{} has the lock `{lock}`: somebody works on it", self.id);
-            return Err(Failure::new(Exit::Transient, message).hint("try again when that is over"));
+            return Err(
+                CommandFailure::new(Exit::Transient, message).hint("try again when that is over")
+            );
         }
         let text = description(before)?;
         let mut engine = self.engine().await?;
@@ -211,7 +213,7 @@ impl Trial<'_> {
     }
 
     /// The engine, as every verb without an agent starts it.
-    async fn engine(&self) -> Result<Engine, Failure> {
+    async fn engine(&self) -> Result<Engine, CommandFailure> {
         let ambient: Arc<dyn Ambient> = Arc::new(Machine);
         let journal = self.state.open_journal(&ambient).map_err(not_opened)?;
         let mut engine = start(self.connection, self.state, journal.handle, ambient).await?;
@@ -219,7 +221,7 @@ impl Trial<'_> {
         Ok(engine)
     }
 
-    async fn current(&self) -> Result<Option<String>, Failure> {
+    async fn current(&self) -> Result<Option<String>, CommandFailure> {
         description(&find(self.connection, &GuestName::Id(self.id)).await?)
     }
 
@@ -229,7 +231,7 @@ impl Trial<'_> {
         engine: &mut Engine,
         text: Option<&str>,
         findings: &mut Findings,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let began = Instant::now();
         let more = match text {
             Some(text) => format!("{}\n\n{LINE}", text.trim_end()),
@@ -282,7 +284,7 @@ impl Trial<'_> {
         mut engine: Engine,
         storage: &StorageName,
         findings: &mut Findings,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let params = BTreeMap::from([("storage".to_owned(), storage.to_string())]);
         let begun = engine.ask(ActionKind::Backup, self.id, params).await;
         let op = match begun.map_err(EngineError::refusal) {
@@ -307,7 +309,7 @@ impl Trial<'_> {
         match lock {
             Some(lock) => findings
                 .ok("lock", format!("seen while the task runs: `{lock}`; it holds every write")),
-            None if matches!(task, Waited::Ended(_)) => {
+            None if matches!(task, WaitOutcome::Ended(_)) => {
                 findings.ok(
                     "lock",
                     format!("{TOO_QUICK}: the task was over before the lock was looked for"),
@@ -334,7 +336,7 @@ impl Trial<'_> {
         upid: &Upid,
         storage: &StorageName,
         findings: &mut Findings,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let known =
             move |state: &JournalState, _| state.ledger().get(op).map(|op| op.state.clone());
         let ended = engine.journal().read(known).await.ok().flatten();
@@ -372,7 +374,11 @@ impl Trial<'_> {
     }
 
     /// Waits until the operation's task runs, or is over.
-    async fn until_task(&self, engine: &mut Engine, op: OperationId) -> Result<SeenTask, Failure> {
+    async fn until_task(
+        &self,
+        engine: &mut Engine,
+        op: OperationId,
+    ) -> Result<SeenTask, CommandFailure> {
         loop {
             tokio::select! {
                 event = engine.work() => {
@@ -391,7 +397,7 @@ impl Trial<'_> {
     }
 
     /// A second engine on the same journal, as soon as the first one's writer has let go of it.
-    async fn engine_again(&self) -> Result<Engine, Failure> {
+    async fn engine_again(&self) -> Result<Engine, CommandFailure> {
         let deadline = Instant::now() + JOURNAL_PATIENCE;
         loop {
             match self.engine().await {
@@ -404,7 +410,7 @@ impl Trial<'_> {
     }
 
     /// Everything is as it was.
-    async fn compare(&self, before: &Guest, findings: &mut Findings) -> Result<(), Failure> {
+    async fn compare(&self, before: &Guest, findings: &mut Findings) -> Result<(), CommandFailure> {
         let after = find(self.connection, &GuestName::Id(self.id)).await?;
         let changed = changed_keys(before, &after);
         if changed.is_empty() && before.power == after.power && after.lock.is_none() {
@@ -425,27 +431,27 @@ impl Trial<'_> {
 /// What was seen of a task.
 enum SeenTask {
     Running(Upid),
-    Over(OpEnd),
+    Over(OpOutcome),
 }
 
 /// A backup that was over before anybody could look: it has shown nothing, unless it failed.
-fn tell_unseen(end: &OpEnd, findings: &mut Findings) {
+fn tell_unseen(end: &OpOutcome, findings: &mut Findings) {
     match end {
-        OpEnd::Succeeded { .. } | OpEnd::Unneeded => {
+        OpOutcome::Succeeded { .. } | OpOutcome::Unneeded => {
             for subject in ["lock", "task"] {
                 let what = format!("{TOO_QUICK}: the backup was over before it could be looked at");
                 findings.ok(subject, what);
                 findings.advise(TRY_A_LARGER_ONE);
             }
         }
-        OpEnd::Stale { why }
-        | OpEnd::Held { why, .. }
-        | OpEnd::Failed { why }
-        | OpEnd::Unknown { why } => {
+        OpOutcome::Stale { why }
+        | OpOutcome::Held { why, .. }
+        | OpOutcome::Failed { why }
+        | OpOutcome::Unknown { why } => {
             let next = "`evenkeel journal` has the operation; see `evenkeel doctor` for the rights it takes";
             findings.fail("task", &format!("the backup ended as {}: {why}", end.as_str()), next);
         }
-        OpEnd::Skipped => findings.warn("task", "the backup was not begun", "try again"),
+        OpOutcome::Skipped => findings.warn("task", "the backup was not begun", "try again"),
     }
 }
 

@@ -12,7 +12,7 @@ use evenkeel_core::words::diagnostic::Sources;
 use crate::cli::{OutputFormat, ShowArgs};
 use crate::command::validate::tell_errors;
 use crate::connect::{configuration_file, desired_path};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format;
 use crate::format::tools::ShowFormat;
 use crate::render::origin::{all_placed, told};
@@ -27,7 +27,7 @@ const COMMENT_COLUMN_MAX: usize = 40;
 /// What a terminal shows on one line. A comment that does not fit behind its line stands before it.
 const LINE_WIDTH: usize = 80;
 
-pub(crate) fn run(arguments: &ShowArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &ShowArgs) -> Result<Exit, CommandFailure> {
     let path = match &arguments.desired {
         Some(path) => path.as_std_path().to_owned(),
         None => desired_path(None, &configuration_file(arguments.config.as_deref())?)?,

@@ -11,17 +11,19 @@ use evenkeel_core::sign::{AnyStatement, ENVELOPE_BYTES_MAX, STATEMENT_LIFE_MAX_S
 
 use crate::cli::SignArgs;
 use crate::command::{approvals, fleet};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::known_hosts::KnownHosts;
-use crate::signing::offer::{ItemAnswer, ItemSource, Offer, OfferOrigin, StatementTerms, terms};
+use crate::signing::offer::{
+    ItemAnswer, ItemSource, OfferOrigin, SigningOffer, StatementTerms, terms,
+};
 use crate::signing::{file, now};
 use crate::terminal;
 
 /// What the statement's file is called where there is none yet.
 const STATEMENT: &str = "statement.json";
 
-pub(crate) async fn run(arguments: &SignArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SignArgs) -> Result<Exit, CommandFailure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
         file::must_be_free(path, arguments.writing.force)?;
     }
@@ -50,16 +52,16 @@ pub(crate) async fn run(arguments: &SignArgs) -> Result<Exit, Failure> {
 }
 
 /// What a word on the command line stands for: an item of a hub, one that waits on this host, or a file.
-async fn offer(arguments: &SignArgs) -> Result<Offer, Failure> {
+async fn offer(arguments: &SignArgs) -> Result<SigningOffer, CommandFailure> {
     let word = arguments.subject.as_str();
     let of_item = |bytes: &[u8], source, signed| {
         if !arguments.signature.is_empty() {
-            return Err(Failure::new(Exit::Usage, "a pending item is not what was signed")
+            return Err(CommandFailure::new(Exit::Usage, "a pending item is not what was signed")
                 .hint("name the statement that --prepare wrote"));
         }
         let known = KnownHosts::read(&arguments.hosts)?;
         let answer = ItemAnswer::Approve { signed };
-        Offer::of_item(bytes, source, &known, StatementTerms { answer, ..terms(arguments) })
+        SigningOffer::of_item(bytes, source, &known, StatementTerms { answer, ..terms(arguments) })
     };
     if let Some(hub) = &arguments.hub {
         let item = fleet::item_named(Some(hub.clone()).filter(|hub| !hub.is_empty()), word).await?;
@@ -69,13 +71,13 @@ async fn offer(arguments: &SignArgs) -> Result<Offer, Failure> {
     if is_name && !arguments.subject.as_std_path().exists() {
         let items = approvals::items(&arguments.place).await.map_err(|failure| {
             let message = format!("{word} is no file here, and {}", failure.message);
-            Failure::new(failure.exit, message)
+            CommandFailure::new(failure.exit, message)
                 .hint("fetch the item on its host: `evenkeel pending ID --out item.json`, and sign that file")
         })?;
         let item = approvals::named(&items, word)?;
         return of_item(item.envelope.as_bytes(), ItemSource::Host, item.signed.as_deref());
     }
-    Offer::of_file(file::read(&arguments.subject, ENVELOPE_BYTES_MAX)?, arguments)
+    SigningOffer::of_file(file::read(&arguments.subject, ENVELOPE_BYTES_MAX)?, arguments)
 }
 
 /// The shortest beginning of an item's name that is not taken for a mistyped file.
@@ -83,10 +85,10 @@ const NAME_MIN: usize = 4;
 
 /// The signatures to add: one made now, or those made elsewhere.
 fn signatures(
-    offer: &Offer,
+    offer: &SigningOffer,
     out: &Utf8Path,
     arguments: &SignArgs,
-) -> Result<Vec<MadeSignature>, Failure> {
+) -> Result<Vec<MadeSignature>, CommandFailure> {
     let namespace = offer.statement.namespace();
     let Some(key) = &arguments.key else {
         let take = |path: &Utf8PathBuf| {
@@ -106,7 +108,11 @@ fn signatures(
     Ok(vec![keygen::sign(key, namespace, &offer.payload)?])
 }
 
-fn prepared(offer: &Offer, path: &Utf8Path, arguments: &SignArgs) -> Result<Exit, Failure> {
+fn prepared(
+    offer: &SigningOffer,
+    path: &Utf8Path,
+    arguments: &SignArgs,
+) -> Result<Exit, CommandFailure> {
     file::write(path, &offer.payload, arguments.writing.force)?;
     writeln!(std::io::stdout(), "wrote {path}, not signed yet")?;
     let sign = keygen::by_hand("KEY", offer.statement.namespace(), path.as_str());
@@ -120,7 +126,7 @@ fn prepared(offer: &Offer, path: &Utf8Path, arguments: &SignArgs) -> Result<Exit
 }
 
 /// The same in commands that need nothing of evenkeel to sign.
-fn by_hand(offer: &Offer, key: &str, out: &str, arguments: &SignArgs) -> String {
+fn by_hand(offer: &SigningOffer, key: &str, out: &str, arguments: &SignArgs) -> String {
     let subject = arguments.subject.as_str();
     let (prepare, statement, sealed) = match &offer.origin {
         OfferOrigin::Statement => (None, subject, subject),
@@ -152,7 +158,7 @@ fn finish(subject: &str, statement: &str, out: &str) -> String {
 }
 
 /// A window that does not hold now may be meant: the host judges by its own clock.
-pub(crate) fn warn_of_time(statement: &AnyStatement) -> Result<(), Failure> {
+pub(crate) fn warn_of_time(statement: &AnyStatement) -> Result<(), CommandFailure> {
     if let Err(refusal) = statement.window().judge(now(), STATEMENT_LIFE_MAX_S) {
         writeln!(std::io::stderr(), "warning: by the clock of this machine, {}\n", refusal.detail)?;
     }

@@ -10,14 +10,14 @@ use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, ScenarioFile, Sim
 use jiff::Timestamp;
 
 use crate::cli::{OutputFormat, SimArgs};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format;
 use crate::format::tools::SimFormat;
 use crate::interrupt::Interrupts;
 use crate::render::counted;
 use crate::signing::file;
 
-pub(crate) async fn run(arguments: &SimArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SimArgs) -> Result<Exit, CommandFailure> {
     let address = loopback(arguments.listen)?;
     let mut simulator = simulator(arguments)?;
     for fault in faults(arguments)? {
@@ -25,19 +25,19 @@ pub(crate) async fn run(arguments: &SimArgs) -> Result<Exit, Failure> {
     }
     if let Some(directory) = &arguments.cluster_fs {
         simulator.show_cluster_fs(directory.as_std_path()).map_err(|error| {
-            Failure::new(Exit::Failed, format!("cannot write to {directory}")).because(error)
+            CommandFailure::new(Exit::Failed, format!("cannot write to {directory}")).because(error)
         })?;
     }
     // A saved state is the node it was, whatever the flags say.
     let world = &simulator.world;
-    let node = Announced {
+    let node = SimAnnouncement {
         release: world.release(),
         name: world.node.clone(),
         guests: world.guests.len(),
     };
     let options = HttpOptions { address, tls: !arguments.plain_http };
     let http = Http::start(simulator, options).await.map_err(|error| {
-        Failure::wrapping(Exit::Failed, error)
+        CommandFailure::wrapping(Exit::Failed, error)
             .hint("is the port taken? --listen 127.0.0.1:0 takes a free one")
     })?;
     // Listening before anybody can know of us: a script that ends us at once still gets its state saved.
@@ -47,24 +47,24 @@ pub(crate) async fn run(arguments: &SimArgs) -> Result<Exit, Failure> {
     if let Some(path) = &arguments.state {
         http.node
             .with(|simulator| simulator.save(path.as_std_path()))
-            .map_err(|error| Failure::wrapping(Exit::Failed, error))?;
+            .map_err(|error| CommandFailure::wrapping(Exit::Failed, error))?;
     }
     Ok(Exit::Ok)
 }
 
-fn loopback(address: SocketAddr) -> Result<SocketAddr, Failure> {
+fn loopback(address: SocketAddr) -> Result<SocketAddr, CommandFailure> {
     if address.ip().is_loopback() {
         return Ok(address);
     }
-    Err(Failure::new(Exit::Usage, format!("the simulator listens on loopback only, and {address} is not"))
+    Err(CommandFailure::new(Exit::Usage, format!("the simulator listens on loopback only, and {address} is not"))
         .hint("its tokens are public and have all rights; use 127.0.0.1, and a tunnel to reach it from elsewhere"))
 }
 
 /// The saved state if there is one, else a new world.
-fn simulator(arguments: &SimArgs) -> Result<Simulator, Failure> {
+fn simulator(arguments: &SimArgs) -> Result<Simulator, CommandFailure> {
     match &arguments.state {
         Some(path) if path.exists() => Simulator::load(path.as_std_path())
-            .map_err(|error| Failure::wrapping(Exit::Invalid, error)),
+            .map_err(|error| CommandFailure::wrapping(Exit::Invalid, error)),
         Some(_) | None => {
             let scenario = Scenario {
                 release: arguments.pve,
@@ -83,16 +83,16 @@ fn simulator(arguments: &SimArgs) -> Result<Simulator, Failure> {
 }
 
 /// Adds what the scenario file declares; a saved state has it already.
-fn declare(arguments: &SimArgs, simulator: &mut Simulator) -> Result<(), Failure> {
+fn declare(arguments: &SimArgs, simulator: &mut Simulator) -> Result<(), CommandFailure> {
     let Some(path) = &arguments.scenario else { return Ok(()) };
     let bytes = file::read(path, INPUT_BYTES_MAX)?;
     let declared: ScenarioFile = serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(Exit::Invalid, format!("{path} is not a scenario")).because(error).hint(
+        CommandFailure::new(Exit::Invalid, format!("{path} is not a scenario")).because(error).hint(
             r#"such as {"files": [{"volid": "local:iso/x.iso", "size": "600M"}]}; see docs/reference/simulator.md"#,
         )
     })?;
     declared.apply(simulator).map_err(|error| {
-        Failure::new(Exit::Invalid, format!("{path} does not fit the simulated node"))
+        CommandFailure::new(Exit::Invalid, format!("{path} does not fit the simulated node"))
             .because(error)
     })
 }
@@ -100,13 +100,13 @@ fn declare(arguments: &SimArgs, simulator: &mut Simulator) -> Result<(), Failure
 /// The largest file of faults, and the largest scenario, that is read.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 
-fn faults(arguments: &SimArgs) -> Result<Vec<Fault>, Failure> {
+fn faults(arguments: &SimArgs) -> Result<Vec<Fault>, CommandFailure> {
     let mut faults: Vec<Fault> = match &arguments.faults {
         None => Vec::new(),
         Some(path) => {
             let bytes = file::read(path, INPUT_BYTES_MAX)?;
             serde_json::from_slice(&bytes).map_err(|error| {
-                Failure::new(Exit::Invalid, format!("{path} is not a list of faults"))
+                CommandFailure::new(Exit::Invalid, format!("{path} is not a list of faults"))
                     .because(error)
                     .hint(r#"such as [{"effect": {"kind": "latency", "ms": 200}, "contains": "/lxc"}]"#)
             })?
@@ -120,14 +120,18 @@ fn faults(arguments: &SimArgs) -> Result<Vec<Fault>, Failure> {
 }
 
 /// The node as it is announced.
-struct Announced {
+struct SimAnnouncement {
     release: Release,
     name: String,
     guests: usize,
 }
 
 /// Says where it is, in a form a script can read.
-fn announce(http: &Http, node: &Announced, arguments: &SimArgs) -> Result<(), Failure> {
+fn announce(
+    http: &Http,
+    node: &SimAnnouncement,
+    arguments: &SimArgs,
+) -> Result<(), CommandFailure> {
     let (id, secret, _) = TOKENS[0];
     let token = format!("{id}={secret}");
     let fingerprint = (!arguments.plain_http).then(|| http.certificate().fingerprint);

@@ -11,10 +11,10 @@ use evenkeel_agent::state_dir::StateDir;
 
 use crate::cli::{self, OutputFormat};
 use crate::command::apply_by_agent::unexpected;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::{format, render, terminal};
 
-pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, CommandFailure> {
     let state = arguments.local.place.state_dir()?;
     let selection = arguments.select.selection();
     let status = match ask(&state.socket(), &SocketRequest::Status { selection }).await {
@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
         // What is told of the guests is what was so when the node could last be read.
         return Ok(if agent.node_trouble.is_some() { Exit::Transient } else { Exit::Ok });
     }
-    Err(Failure::new(
+    Err(CommandFailure::new(
         Exit::Transient,
         format!("no agent runs with the state directory {}", state.path().display()),
     )
@@ -77,7 +77,7 @@ fn without_agent(state: &StateDir) -> HostStatus {
 }
 
 /// What must not end with 0: files that are broken are nobody's desired state, however well the last good ones are kept.
-fn broken_files(agent: &AgentStatus) -> Option<Failure> {
+fn broken_files(agent: &AgentStatus) -> Option<CommandFailure> {
     let (what, trouble, hint) = match (&agent.configuration_trouble, &agent.desired.trouble) {
         (Some(trouble), _) => (
             "the configuration is broken",
@@ -93,6 +93,6 @@ fn broken_files(agent: &AgentStatus) -> Option<Failure> {
         (None, None) => return None,
     };
     let since = render::status::moment(trouble.since);
-    let message = format!("{what} since {since}; what was good before holds");
-    Some(Failure::new(Exit::Invalid, message).hint(hint))
+    let message = format!("{what} since {since}; the last valid version stays in use");
+    Some(CommandFailure::new(Exit::Invalid, message).hint(hint))
 }

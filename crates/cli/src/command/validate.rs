@@ -6,7 +6,7 @@ use evenkeel_agent::config::AgentConfig;
 use evenkeel_agent::hub_link::memory;
 use evenkeel_agent::hub_link::store::DocumentStore;
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
-use evenkeel_agent::source::dir::Loaded;
+use evenkeel_agent::source::dir::LoadedFiles;
 use evenkeel_agent::source::tree::PassedOver;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::{Desired, Origins, without_secrets};
@@ -16,11 +16,11 @@ use serde_json::json;
 
 use crate::cli::{OutputFormat, ValidateArgs};
 use crate::connect::desired_path;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::render::diagnostic::render;
 use crate::render::{counted, tamed};
 
-pub(crate) fn run(arguments: &ValidateArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &ValidateArgs) -> Result<Exit, CommandFailure> {
     let loaded = evenkeel_agent::source::dir::load(arguments.path.as_std_path())?;
     if arguments.output.output == OutputFormat::Table {
         tell_passed_over(&loaded)?;
@@ -45,7 +45,7 @@ pub(super) fn believed(
     flag: Option<&camino::Utf8Path>,
     config: &AgentConfig,
     state: &StateDir,
-) -> Result<Option<Desired>, Failure> {
+) -> Result<Option<Desired>, CommandFailure> {
     Ok(believed_with_origins(flag, config, state)?.map(|(desired, _, _)| desired))
 }
 
@@ -54,7 +54,7 @@ pub(super) fn believed_with_origins(
     flag: Option<&camino::Utf8Path>,
     config: &AgentConfig,
     state: &StateDir,
-) -> Result<Option<(Desired, Origins, Sources)>, Failure> {
+) -> Result<Option<(Desired, Origins, Sources)>, CommandFailure> {
     if flag.is_none() && config.desired.dir.is_none() && config.desired.hub.is_some() {
         return taken_from_hub(config, state).map(Some);
     }
@@ -73,10 +73,11 @@ pub(super) fn believed_with_origins(
 pub(super) fn taken_from_hub(
     config: &AgentConfig,
     state: &StateDir,
-) -> Result<(Desired, Origins, Sources), Failure> {
+) -> Result<(Desired, Origins, Sources), CommandFailure> {
     let enrol = "this host is enrolled with `evenkeel enrol URL`";
-    let none =
-        |message: String, hint: &'static str| Failure::new(Exit::Invalid, message).hint(hint);
+    let none = |message: String, hint: &'static str| {
+        CommandFailure::new(Exit::Invalid, message).hint(hint)
+    };
     let files = ReadOnlyDirectory::open(state.journal())
         .map_err(|error| none("the journal cannot be read".to_owned(), enrol).because(error))?;
     let floor = verify::newest(&files)?.and_then(|(_, journal)| memory::floor(&journal));
@@ -87,7 +88,7 @@ pub(super) fn taken_from_hub(
         return Err(none(message, "an author signs the next one: `evenkeel fleet push --key`"));
     }
     let loaded = DocumentStore::new(state.path()).load(&floor);
-    let loaded = loaded.map_err(|error| Failure::wrapping(Exit::Invalid, error))?;
+    let loaded = loaded.map_err(|error| CommandFailure::wrapping(Exit::Invalid, error))?;
     let LoadedDocument { desired, origins, sources } = loaded.ok_or_else(|| {
         let message = "no document of the hub was taken yet".to_owned();
         none(message, "`evenkeel fleet push` sends one; the agent takes it")
@@ -96,7 +97,7 @@ pub(super) fn taken_from_hub(
 }
 
 /// Tells every mistake on stderr, with the lines it is in.
-pub(crate) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
+pub(crate) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), CommandFailure> {
     let mut err = anstream::stderr();
     write!(err, "{}", render(errors, &without_secrets(sources)))?;
     let all = errors.iter().map(Diagnostic::stands_for).sum();
@@ -108,7 +109,7 @@ pub(crate) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<()
 const PASSED_OVER_TOLD_MAX: usize = 5;
 
 /// Tells on stderr what was not read, because somebody may have meant it to be.
-fn tell_passed_over(loaded: &Loaded) -> Result<(), Failure> {
+fn tell_passed_over(loaded: &LoadedFiles) -> Result<(), CommandFailure> {
     let mut err = anstream::stderr();
     for file in loaded.passed_over.iter().take(PASSED_OVER_TOLD_MAX) {
         writeln!(err, "warning: {}", tamed(&file.to_string(), usize::MAX))?;
@@ -122,7 +123,11 @@ fn tell_passed_over(loaded: &Loaded) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell_json(desired: &Desired, errors: &[Diagnostic], loaded: &Loaded) -> Result<(), Failure> {
+fn tell_json(
+    desired: &Desired,
+    errors: &[Diagnostic],
+    loaded: &LoadedFiles,
+) -> Result<(), CommandFailure> {
     let sources = &loaded.sources;
     let place = |error: &Diagnostic| {
         let span = error.at?;

@@ -12,12 +12,13 @@ use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
     Act, AnyStatement, ApprovalDecision, ApprovalDemand, DenialStatement, ENVELOPE_BYTES_MAX,
-    Envelope, Expected, FoundGuest, Lookup, Namespace, PublicKey, Rotation, STATEMENT_LIFE_MAX_S,
-    SpentNonces, Statement, StatementLimits, Touch, TrustedSigners, authorise, render, rotate,
+    Envelope, Expected, FoundGuest, KeyTouch, Lookup, Namespace, PublicKey, Rotation,
+    STATEMENT_LIFE_MAX_S, SpentNonces, Statement, StatementLimits, TrustedSigners, authorise,
+    render, rotate,
 };
 
 use crate::cli::{OutputFormat, VerifyArgs};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format;
 use crate::format::verify::{
     DecisionFormat, HostFormat, SignatureFormat, TouchFormat, VerifyFormat,
@@ -27,7 +28,7 @@ use crate::signing::offer::item_and_key;
 use crate::signing::refusal::{exit, refused};
 use crate::signing::{file, now, trust};
 
-pub(crate) fn run(arguments: &VerifyArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &VerifyArgs) -> Result<Exit, CommandFailure> {
     let bytes = file::read(&arguments.file, ENVELOPE_BYTES_MAX)?;
     let trust = match &arguments.trust {
         Some(path) => Some(trust::load(path, &arguments.rotation)?),
@@ -62,7 +63,7 @@ struct VerifyFinding {
 /// A signature that holds.
 struct SignerLine {
     key: PublicKey,
-    touch: Option<Touch>,
+    touch: Option<KeyTouch>,
     /// Name and role, if a trust file has the key.
     signer: Option<(String, &'static str)>,
 }
@@ -240,8 +241,10 @@ impl VerifyFinding {
 impl SignerLine {
     fn as_format(&self) -> SignatureFormat {
         let Self { key, touch, signer } = self;
-        let used =
-            |touch: &Touch| TouchFormat { verified: touch.user_verified(), counter: touch.counter };
+        let used = |touch: &KeyTouch| TouchFormat {
+            verified: touch.user_verified(),
+            counter: touch.counter,
+        };
         SignatureFormat {
             key: key.fingerprint().to_string(),
             key_type: key.key_type().as_str(),
@@ -253,7 +256,7 @@ impl SignerLine {
 }
 
 /// A pending item is judged by the pinned key of its host, and allows nothing.
-fn pending(envelope: &Envelope, arguments: &VerifyArgs) -> Result<Exit, Failure> {
+fn pending(envelope: &Envelope, arguments: &VerifyArgs) -> Result<Exit, CommandFailure> {
     let (item, key) = match item_and_key(envelope) {
         Ok(found) => found,
         Err(refusal) => return refuse(&refusal, arguments),
@@ -289,7 +292,7 @@ fn pending(envelope: &Envelope, arguments: &VerifyArgs) -> Result<Exit, Failure>
 }
 
 /// Tells a refusal: for a person as an error, for a program as the decision it asked for.
-fn refuse(refusal: &Refusal, arguments: &VerifyArgs) -> Result<Exit, Failure> {
+fn refuse(refusal: &Refusal, arguments: &VerifyArgs) -> Result<Exit, CommandFailure> {
     match arguments.output.output {
         OutputFormat::Table => Err(refused(refusal).in_file(&arguments.file)),
         OutputFormat::Json => {

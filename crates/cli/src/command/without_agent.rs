@@ -22,25 +22,25 @@ use evenkeel_core::sign::PendingId;
 
 use super::apply::{recover, start, stop};
 use super::journal::reading;
-use crate::cli::{ConnectArgs, Place};
+use crate::cli::{ConnectArgs, StatePlace};
 use crate::connect::{connect, state_dir};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::interrupt::Interrupts;
 
 /// What waits for a signature, by the journal.
-pub(super) fn pending(state: &StateDir) -> Result<Vec<PendingView>, Failure> {
+pub(super) fn pending(state: &StateDir) -> Result<Vec<PendingView>, CommandFailure> {
     Ok(journal_state(state)?.map(|state| pending_views(&state)).unwrap_or_default())
 }
 
 /// What the journal adds up to; none if nothing was ever written.
-pub(crate) fn journal_state(state: &StateDir) -> Result<Option<JournalState>, Failure> {
+pub(crate) fn journal_state(state: &StateDir) -> Result<Option<JournalState>, CommandFailure> {
     let files = reading(&state.journal())?;
     Ok(verify::newest(&files)?.map(|(_, state)| state))
 }
 
 /// Raises an item for an act nobody declared, or does what needs no signature and awaits what becomes of it.
 pub(super) async fn request(
-    place: &Place,
+    place: &StatePlace,
     (op, guest, params, requester): (
         ActionKind,
         &GuestName,
@@ -48,7 +48,7 @@ pub(super) async fn request(
         Option<String>,
     ),
     within: Duration,
-) -> Result<SocketAnswer, Failure> {
+) -> Result<SocketAnswer, CommandFailure> {
     let mut interrupts = Interrupts::listen()?;
     let mut engine = engine(place).await?;
     match approvals::request(&mut engine, op, guest, params, requester).await? {
@@ -58,7 +58,11 @@ pub(super) async fn request(
 }
 
 /// Takes an item back.
-pub(super) fn withdraw(state: &StateDir, id: PendingId, note: String) -> Result<(), Failure> {
+pub(super) fn withdraw(
+    state: &StateDir,
+    id: PendingId,
+    note: String,
+) -> Result<(), CommandFailure> {
     let mut journal = state.lock_journal(&Machine)?;
     for record in withdraw_records(journal.state(), id, note)? {
         journal.stage(record, wall(&Machine))?;
@@ -68,10 +72,10 @@ pub(super) fn withdraw(state: &StateDir, id: PendingId, note: String) -> Result<
 
 /// Takes an approval, a rotation or a recovery, and awaits what becomes of it.
 pub(super) async fn submit(
-    place: &Place,
+    place: &StatePlace,
     envelope: &str,
     within: Duration,
-) -> Result<SocketAnswer, Failure> {
+) -> Result<SocketAnswer, CommandFailure> {
     let mut interrupts = Interrupts::listen()?;
     let mut engine = engine(place).await?;
     let op = match approvals::taken(engine.submit_approval(envelope.as_bytes()).await?) {
@@ -87,7 +91,7 @@ async fn awaited(
     op: OperationId,
     within: Duration,
     interrupts: &mut Interrupts,
-) -> Result<SocketAnswer, Failure> {
+) -> Result<SocketAnswer, CommandFailure> {
     let ended = tokio::select! {
         report = end_of(&mut engine, op) => Some(report?),
         () = interrupts.next() => None,
@@ -100,7 +104,7 @@ async fn awaited(
     }
 }
 
-async fn end_of(engine: &mut Engine, op: OperationId) -> Result<Box<OpReport>, Failure> {
+async fn end_of(engine: &mut Engine, op: OperationId) -> Result<Box<OpReport>, CommandFailure> {
     loop {
         match engine.work().await? {
             EngineEvent::Op(report) if report.op == op => return Ok(report),
@@ -110,7 +114,7 @@ async fn end_of(engine: &mut Engine, op: OperationId) -> Result<Box<OpReport>, F
 }
 
 /// The engine, as `apply` starts it: with the lock of the state directory, after what a crash left in flight.
-async fn engine(place: &Place) -> Result<Engine, Failure> {
+async fn engine(place: &StatePlace) -> Result<Engine, CommandFailure> {
     let connection = connect(&ConnectArgs::of(place)).await?;
     let state = state_dir(place.state.as_deref(), &connection.config);
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
@@ -120,7 +124,7 @@ async fn engine(place: &Place) -> Result<Engine, Failure> {
     Ok(engine)
 }
 
-impl From<WithdrawError> for Failure {
+impl From<WithdrawError> for CommandFailure {
     fn from(error: WithdrawError) -> Self {
         let exit = match &error {
             WithdrawError::NotWaiting(_) => Exit::NotFound,

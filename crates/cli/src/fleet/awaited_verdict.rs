@@ -6,7 +6,7 @@ use evenkeel_core::sign::{AnyStatement, Envelope, PublicKey};
 
 use super::hub_client::HubClient;
 use super::known_hubs::KnownHubs;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::known_hosts::KnownHosts;
 
 /// What a verdict must be about, and by whose key.
@@ -22,13 +22,13 @@ impl AwaitedVerdict {
         client: &HubClient,
         envelope: &str,
         known: &KnownHosts,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let envelope = Envelope::parse(envelope.as_bytes())?;
         let host = AnyStatement::parse(envelope.payload())?.host().id.clone();
         let hubs = KnownHubs::read()?;
         let Some(hub) = hubs.get(client.origin()) else {
             let message = format!("the hub at {} is not known here", client.origin());
-            return Err(Failure::new(Exit::Denied, message)
+            return Err(CommandFailure::new(Exit::Denied, message)
                 .hint("log in: evenkeel fleet login URL --key KEY"));
         };
         let hub_id = hub.hub_id.clone();

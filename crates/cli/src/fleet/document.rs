@@ -7,7 +7,7 @@ use evenkeel_core::fleet::{DocumentFiles, LoadedDocument};
 use evenkeel_hub::people::wire::{DifferenceBody, FileBody};
 
 use crate::command::validate::tell_errors;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// A document without mistakes.
 pub(crate) struct ReadDocument {
@@ -17,7 +17,7 @@ pub(crate) struct ReadDocument {
 
 impl ReadDocument {
     /// Reads a directory or a file as the host would read it; mistakes are told.
-    pub(crate) fn from_path(path: &Utf8Path) -> Result<Self, Failure> {
+    pub(crate) fn from_path(path: &Utf8Path) -> Result<Self, CommandFailure> {
         let found = dir::load(path.as_std_path())?;
         let is_directory = path.as_std_path().is_dir();
         let mut files = Vec::new();
@@ -37,20 +37,20 @@ impl ReadDocument {
     }
 
     /// The document of an answer.
-    pub(crate) fn from_bodies(files: Vec<FileBody>) -> Result<Self, Failure> {
+    pub(crate) fn from_bodies(files: Vec<FileBody>) -> Result<Self, CommandFailure> {
         Self::read(files.into_iter().map(|file| (file.name, file.text)).collect())
     }
 
-    fn read(files: Vec<(String, String)>) -> Result<Self, Failure> {
+    fn read(files: Vec<(String, String)>) -> Result<Self, CommandFailure> {
         let files = DocumentFiles::new(files).map_err(|error| {
-            Failure::new(Exit::Invalid, error.to_string())
+            CommandFailure::new(Exit::Invalid, error.to_string())
                 .hint("rename or split the files; a hub takes no other")
         })?;
         Self::from_files(files)
     }
 
     /// Files that are within the limits; mistakes are told.
-    pub(crate) fn from_files(files: DocumentFiles) -> Result<Self, Failure> {
+    pub(crate) fn from_files(files: DocumentFiles) -> Result<Self, CommandFailure> {
         match files.load(DeclaredBy::Hub) {
             Ok(loaded) => Ok(Self { files, loaded }),
             Err(errors) => {
@@ -80,7 +80,7 @@ impl ReadDocument {
     }
 }
 
-fn invalid() -> Failure {
-    Failure::new(Exit::Invalid, "the document has mistakes; nothing was handed in")
+fn invalid() -> CommandFailure {
+    CommandFailure::new(Exit::Invalid, "the document has mistakes; nothing was handed in")
         .hint("`evenkeel validate DIR` tells them too")
 }

@@ -12,7 +12,7 @@ use evenkeel_hub::people::wire::FileBody;
 use serde::{Deserialize, Serialize};
 
 use super::place::state_dir;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::file;
 
 /// The largest file that is read: a document of four megabytes, every byte of which is an escape of six.
@@ -52,12 +52,12 @@ struct RememberedDocument {
 
 impl DocumentMemory {
     /// What is remembered of a host at a hub, which may be nothing.
-    pub(crate) fn read(hub_id: &HubId, host: &HostId) -> Result<Self, Failure> {
+    pub(crate) fn read(hub_id: &HubId, host: &HostId) -> Result<Self, CommandFailure> {
         let directory = state_dir()?.join("hub_documents").join(hub_id.as_str());
         Self::read_from(directory.join(format!("{host}.json")))
     }
 
-    fn read_from(path: Utf8PathBuf) -> Result<Self, Failure> {
+    fn read_from(path: Utf8PathBuf) -> Result<Self, CommandFailure> {
         let Some(is_private) = file::is_private(&path) else {
             let kept = WrittenMemory { format_version: FORMAT_VERSION, ..WrittenMemory::default() };
             return Ok(Self { path, kept });
@@ -65,13 +65,16 @@ impl DocumentMemory {
         if !is_private {
             let message = format!("others can change {path}, which says what you verified");
             let hint = format!("rm {path}; the next document is then shown whole");
-            return Err(Failure::new(Exit::Denied, message).hint(hint));
+            return Err(CommandFailure::new(Exit::Denied, message).hint(hint));
         }
         let bytes = file::read(&path, MEMORY_BYTES_MAX)?;
         let kept = serde_json::from_slice::<WrittenMemory>(&bytes).ok();
         let kept = kept.filter(|kept| kept.format_version == FORMAT_VERSION).ok_or_else(|| {
-            Failure::new(Exit::Invalid, format!("{path} is not a record of verified documents"))
-                .hint("remove it; the next document is then shown whole")
+            CommandFailure::new(
+                Exit::Invalid,
+                format!("{path} is not a record of verified documents"),
+            )
+            .hint("remove it; the next document is then shown whole")
         })?;
         Ok(Self { path, kept })
     }
@@ -101,7 +104,7 @@ impl DocumentMemory {
         generation: Generation,
         key: &PublicKey,
         files: &DocumentFiles,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         self.kept.signed = self.kept.signed.max(generation.0);
         let line = key.to_string();
         self.kept.keys.retain(|known| *known != line);
@@ -115,7 +118,7 @@ impl DocumentMemory {
         &mut self,
         generation: Generation,
         files: &DocumentFiles,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let body = |(name, text): (&str, &str)| FileBody { name: name.into(), text: text.into() };
         self.kept.document = Some(RememberedDocument {
             generation: generation.0,

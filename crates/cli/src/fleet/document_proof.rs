@@ -11,7 +11,7 @@ use evenkeel_hub::people::wire::{DocumentBody, SealedBody};
 
 use super::document::ReadDocument;
 use super::document_memory::DocumentMemory;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// Who vouches for a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl DocumentVerifier {
         &self,
         body: DocumentBody,
         asked: u64,
-    ) -> Result<FetchedDocument, Failure> {
+    ) -> Result<FetchedDocument, CommandFailure> {
         let DocumentBody { generation: row, files, statement } = body;
         let host = &self.host;
         if row.generation != asked {
@@ -78,7 +78,7 @@ impl DocumentVerifier {
         &self,
         statement: &SealedBody,
         base: DocumentBase,
-    ) -> Result<DocumentProof, Failure> {
+    ) -> Result<DocumentProof, CommandFailure> {
         let number = base.generation;
         let does_not_hold = |refusal: Refusal| {
             let host = &self.host;
@@ -125,8 +125,8 @@ impl DocumentVerifier {
 }
 
 /// The hub contradicts itself: nothing of what it said is shown.
-fn distrusted(message: String) -> Failure {
-    Failure::new(Exit::Denied, message).hint(
+fn distrusted(message: String) -> CommandFailure {
+    CommandFailure::new(Exit::Denied, message).hint(
         "nothing of it is shown or signed; have `evenkeel hub check` look at the hub's database",
     )
 }

@@ -22,7 +22,7 @@ use super::hub_client::{HubClient, encoded};
 use super::known_authors;
 use super::known_hubs::KnownHubs;
 use crate::cli::{AuthorArgs, KnownHostsArgs};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::render;
 use crate::signing::known_hosts::KnownHosts;
 use crate::signing::{file, keygen, now};
@@ -91,22 +91,24 @@ impl<'c> HostAtHub<'c> {
         host: &HostId,
         pins: &KnownHostsArgs,
         key: Option<&Utf8Path>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let path = format!("/v1/hosts/{}", encoded(host.as_str()));
         let detail: HostDetailBody = client.get(&path).await?;
         if detail.host.host != host.as_str() {
             let message =
                 format!("asked about the host {host}, the hub answered about another one");
-            return Err(Failure::new(Exit::Denied, message)
+            return Err(CommandFailure::new(Exit::Denied, message)
                 .hint("nothing was shown or signed; look at the hub before you go on"));
         }
         let hubs = KnownHubs::read()?;
         let hub = hubs.get(client.origin()).ok_or_else(|| {
-            Failure::new(Exit::Denied, "the hub is not known here").hint("log in again")
+            CommandFailure::new(Exit::Denied, "the hub is not known here").hint("log in again")
         })?;
         if detail.hub_id != hub.hub_id.as_str() {
             let message = "the hub has another id than at your first login";
-            return Err(Failure::new(Exit::Denied, message).hint(hubs.forget(client.origin())));
+            return Err(
+                CommandFailure::new(Exit::Denied, message).hint(hubs.forget(client.origin()))
+            );
         }
         let memory = DocumentMemory::read(&hub.hub_id, host)?;
         let mut authors = known_authors::of(host)?;
@@ -131,7 +133,7 @@ impl<'c> HostAtHub<'c> {
     pub(crate) async fn document(
         &self,
         generation: u64,
-    ) -> Result<Option<FetchedDocument>, Failure> {
+    ) -> Result<Option<FetchedDocument>, CommandFailure> {
         if generation == 0 {
             return Ok(None);
         }
@@ -146,7 +148,10 @@ impl<'c> HostAtHub<'c> {
     }
 
     /// Shows what differs from what is in effect, has it signed, and hands it in.
-    pub(crate) async fn push(&mut self, order: PushOrder<'_>) -> Result<PushOutcome, Failure> {
+    pub(crate) async fn push(
+        &mut self,
+        order: PushOrder<'_>,
+    ) -> Result<PushOutcome, CommandFailure> {
         let PushOrder { document, message, draft, author } = order;
         let compared = self.compared_base().await?;
         let manifest = document.files.manifest().hash();
@@ -171,7 +176,7 @@ impl<'c> HostAtHub<'c> {
             && generation.is_none_or(|signed| signed.0 == answer.generation);
         if !is_kept {
             let message = "the hub says that it kept another document or number than was handed in";
-            return Err(Failure::new(Exit::Failed, message)
+            return Err(CommandFailure::new(Exit::Failed, message)
                 .hint("`evenkeel fleet history HOST` shows what it has"));
         }
         if generation.is_none() {
@@ -187,7 +192,7 @@ impl<'c> HostAtHub<'c> {
         document: &ReadDocument,
         compared: &ComparedBase,
         is_signing: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, CommandFailure> {
         let wanted = self.detail.host.wanted;
         if is_signing {
             let manifest = document.files.manifest().hash();
@@ -205,7 +210,7 @@ impl<'c> HostAtHub<'c> {
         &mut self,
         generation: u64,
         wait_s: u64,
-    ) -> Result<PushVerdict, Failure> {
+    ) -> Result<PushVerdict, CommandFailure> {
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         loop {
             self.detail = self.client.get(&self.path).await?;
@@ -224,7 +229,7 @@ impl<'c> HostAtHub<'c> {
     }
 
     /// What is in effect on the host, as the hub says, with content that is verified here.
-    async fn compared_base(&mut self) -> Result<ComparedBase, Failure> {
+    async fn compared_base(&mut self) -> Result<ComparedBase, CommandFailure> {
         let generation = self.detail.host.in_effect;
         let nothing = ComparedBase { base: None, document: None, is_signed: false, trouble: None };
         if generation == 0 {
@@ -250,14 +255,14 @@ impl<'c> HostAtHub<'c> {
     }
 
     /// The host has a document in effect that this hub does not have: it was enrolled here with it.
-    fn base_of_another_hub(&self) -> Result<ComparedBase, Failure> {
+    fn base_of_another_hub(&self) -> Result<ComparedBase, CommandFailure> {
         let generation = Generation(self.detail.host.in_effect);
         let manifest = self.detail.in_effect_manifest.parse().map_err(|_| {
             let message = format!(
                 "generation {generation} is in effect on {}, and the hub says neither what it is nor its hash",
                 self.host
             );
-            Failure::new(Exit::Failed, message).hint("upgrade the hub, then try again")
+            CommandFailure::new(Exit::Failed, message).hint("upgrade the hub, then try again")
         })?;
         let base = DocumentBase { generation, manifest };
         if let Some(files) = self.verifier.memory.files_of(base) {
@@ -274,7 +279,7 @@ impl<'c> HostAtHub<'c> {
     }
 
     /// Shows what differs; everything where nobody known vouches for what it would be compared with.
-    fn show(&self, document: &ReadDocument, compared: &ComparedBase) -> Result<(), Failure> {
+    fn show(&self, document: &ReadDocument, compared: &ComparedBase) -> Result<(), CommandFailure> {
         let shown = document.difference_from(compared.document.as_ref());
         if let Some(why) = &compared.trouble {
             terminal::tell(&whole_note(&self.host, why))?;
@@ -309,13 +314,13 @@ impl<'c> HostAtHub<'c> {
         compared: &ComparedBase,
         key: &Utf8Path,
         author: &AuthorArgs,
-    ) -> Result<(Generation, SealedBody), Failure> {
+    ) -> Result<(Generation, SealedBody), CommandFailure> {
         let host = self.host.clone();
         let known = KnownHosts::read(&author.hosts)?;
         let fingerprint = known.key_of(&host)?.fingerprint();
         if fingerprint.to_string() != self.detail.host.key {
             let message = format!("the hub says that {host} has another key than the pinned one");
-            return Err(Failure::new(Exit::Denied, message)
+            return Err(CommandFailure::new(Exit::Denied, message)
                 .hint("do not sign; compare with `ssh-keygen -l -f host_key.pub` on the host"));
         }
         let now = now();
@@ -339,7 +344,7 @@ impl<'c> HostAtHub<'c> {
 
     /// The number the hub asks for, or one above everything that was signed here: a hub that forgets a signed number could
     /// have the host take the other document of that number.
-    fn next_generation(&self) -> Result<Generation, Failure> {
+    fn next_generation(&self) -> Result<Generation, CommandFailure> {
         let next = self.detail.next_generation;
         let signed = self.verifier.memory.signed();
         if next > signed {

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use super::known_hubs::KnownHubs;
 use super::logins::HubLogins;
 use crate::cli::HubChoice;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::render::{difference, tamed};
 
 /// The largest answer that is read: the largest document, written as JSON, with room to spare.
@@ -55,23 +55,27 @@ pub(crate) struct ApiProblem {
 
 impl HubClient {
     /// The hub somebody is logged in at.
-    pub(crate) fn logged_in(arguments: &HubChoice) -> Result<Self, Failure> {
+    pub(crate) fn logged_in(arguments: &HubChoice) -> Result<Self, CommandFailure> {
         let wanted = arguments.hub.as_deref().map(endpoint).transpose()?;
         let logins = HubLogins::read()?;
         let login = logins.find(wanted.as_ref().map(Endpoint::origin))?;
         let known = KnownHubs::read()?;
         let hub = known.get(&login.origin).ok_or_else(|| {
             let message = format!("the hub {} is not in {}", login.origin, known.path());
-            Failure::new(Exit::Denied, message).hint("log in again: evenkeel fleet login URL")
+            CommandFailure::new(Exit::Denied, message)
+                .hint("log in again: evenkeel fleet login URL")
         })?;
         let client = Self::new(endpoint(&login.origin)?, &hub.proof.trust()?)?;
         Ok(Self { token: Some(login.token.clone()), ..client })
     }
 
     /// A hub nobody is logged in at yet.
-    pub(crate) fn new(endpoint: Endpoint, trust: &TlsTrust) -> Result<Self, Failure> {
+    pub(crate) fn new(endpoint: Endpoint, trust: &TlsTrust) -> Result<Self, CommandFailure> {
         let cannot = |error: &dyn std::fmt::Display| {
-            Failure::new(Exit::Invalid, format!("these TLS settings cannot be used: {error}"))
+            CommandFailure::new(
+                Exit::Invalid,
+                format!("these TLS settings cannot be used: {error}"),
+            )
         };
         let http = trust
             .direct_client(endpoint.is_encrypted())
@@ -89,7 +93,7 @@ impl HubClient {
     }
 
     /// Reads something.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, Failure> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, CommandFailure> {
         self.send(Method::GET, target, None::<&()>, None).await
     }
 
@@ -99,18 +103,21 @@ impl HubClient {
         target: &str,
         body: &impl Serialize,
         if_match: Option<&str>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandFailure> {
         self.send(Method::POST, target, Some(body), if_match).await
     }
 
     /// Ends something. No body comes back.
-    pub(crate) async fn delete(&self, target: &str) -> Result<(), Failure> {
+    pub(crate) async fn delete(&self, target: &str) -> Result<(), CommandFailure> {
         let (status, bytes) = self.exchange(Method::DELETE, target, None, None).await?;
         if status.is_success() { Ok(()) } else { Err(refused(status, &bytes)) }
     }
 
     /// Ends everything of a kind, and learns how much that was.
-    pub(crate) async fn end_all<T: DeserializeOwned>(&self, target: &str) -> Result<T, Failure> {
+    pub(crate) async fn end_all<T: DeserializeOwned>(
+        &self,
+        target: &str,
+    ) -> Result<T, CommandFailure> {
         self.send(Method::DELETE, target, None::<&()>, None).await
     }
 
@@ -120,7 +127,7 @@ impl HubClient {
         target: &str,
         body: Option<&impl Serialize>,
         if_match: Option<&str>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandFailure> {
         let body = body.map(|body| serde_json::to_vec(body).expect("our own types are JSON"));
         let (status, bytes) = self.exchange(method, target, body, if_match).await?;
         if !status.is_success() {
@@ -128,7 +135,7 @@ impl HubClient {
         }
         serde_json::from_slice(&bytes).map_err(|error| {
             let message = format!("the hub's answer is not understood: {error}");
-            Failure::new(Exit::Failed, message)
+            CommandFailure::new(Exit::Failed, message)
                 .hint("the hub and this command may be of different versions")
         })
     }
@@ -139,7 +146,7 @@ impl HubClient {
         target: &str,
         body: Option<Vec<u8>>,
         if_match: Option<&str>,
-    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+    ) -> Result<(StatusCode, Vec<u8>), CommandFailure> {
         let mut request = self.http.request(method, format!("{}{target}", self.origin()));
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.expose_secret());
@@ -156,21 +163,21 @@ impl HubClient {
         while let Some(chunk) = response.chunk().await.map_err(|error| self.not_reached(&error))? {
             if bytes.len() + chunk.len() > ANSWER_BYTES_MAX {
                 let message = format!("the hub answered more than {ANSWER_BYTES_MAX} bytes");
-                return Err(Failure::new(Exit::Failed, message));
+                return Err(CommandFailure::new(Exit::Failed, message));
             }
             bytes.extend_from_slice(&chunk);
         }
         Ok((status, bytes))
     }
 
-    fn not_reached(&self, error: &reqwest::Error) -> Failure {
+    fn not_reached(&self, error: &reqwest::Error) -> CommandFailure {
         if let Some(presented) = presented_certificate(error) {
             let message = format!(
                 "the hub at {} shows the certificate {presented}, which is not the one that was pinned",
                 self.origin()
             );
             let hint = KnownHubs::read().map(|known| known.forget(self.origin()));
-            return Failure::new(Exit::Denied, message).hint(hint.unwrap_or_default());
+            return CommandFailure::new(Exit::Denied, message).hint(hint.unwrap_or_default());
         }
         let mut message = format!("the hub {} cannot be reached", self.origin());
         let mut cause = std::error::Error::source(error);
@@ -180,7 +187,7 @@ impl HubClient {
             }
             cause = inner.source();
         }
-        Failure::new(Exit::Transient, message)
+        CommandFailure::new(Exit::Transient, message)
             .hint("the hosts go on without it; `curl` its /healthz from here")
     }
 
@@ -191,28 +198,32 @@ impl HubClient {
 
     /// The certificate a hub shows, learnt from a handshake that nothing is sent through; none if a system's authority
     /// vouches for it, or there is no TLS.
-    pub(crate) async fn certificate(endpoint: &Endpoint) -> Result<CertFingerprint, Failure> {
+    pub(crate) async fn certificate(
+        endpoint: &Endpoint,
+    ) -> Result<CertFingerprint, CommandFailure> {
         // No certificate has this fingerprint, so the handshake ends with the one that was shown.
         let none = CertFingerprint::of(b"no certificate is this text");
         let client = Self::new(endpoint.clone(), &TlsTrust::Pinned(vec![none]))?;
         match client.http.get(format!("{}/healthz", client.origin())).send().await {
-            Ok(_) => Err(Failure::new(Exit::Failed, "the hub was believed without a reason")),
+            Ok(_) => {
+                Err(CommandFailure::new(Exit::Failed, "the hub was believed without a reason"))
+            }
             Err(error) => presented_certificate(&error).ok_or_else(|| client.not_reached(&error)),
         }
     }
 }
 
 /// The address of a hub.
-pub(crate) fn endpoint(text: &str) -> Result<Endpoint, Failure> {
+pub(crate) fn endpoint(text: &str) -> Result<Endpoint, CommandFailure> {
     text.parse().map_err(|_| {
-        Failure::new(Exit::Usage, "that is no address of a hub").hint(
+        CommandFailure::new(Exit::Usage, "that is no address of a hub").hint(
             "write it as https://hub.example:8600; plain http is for 127.0.0.1 only, and nothing may follow the port",
         )
     })
 }
 
 /// A refusal of the hub, with the exit code it ends with.
-fn refused(status: StatusCode, bytes: &[u8]) -> Failure {
+fn refused(status: StatusCode, bytes: &[u8]) -> CommandFailure {
     let problem: ApiProblem = serde_json::from_slice(bytes).unwrap_or_default();
     let exit = match (problem.code.as_str(), status.as_u16()) {
         ("invalid" | "too_large", _) => Exit::Invalid,
@@ -226,7 +237,7 @@ fn refused(status: StatusCode, bytes: &[u8]) -> Failure {
     } else {
         tamed(&problem.detail, WORDS_MAX)
     };
-    let failure = Failure::new(exit, detail);
+    let failure = CommandFailure::new(exit, detail);
     let failure = match (problem.hint, status.as_u16()) {
         (Some(hint), _) => failure.hint(tamed(&hint, WORDS_MAX)),
         (None, 401) => failure.hint("log in again: evenkeel fleet login URL --key KEY"),

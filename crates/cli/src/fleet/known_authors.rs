@@ -8,7 +8,7 @@ use evenkeel_core::model::id::HostId;
 use evenkeel_core::sign::PublicKey;
 
 use super::place::config_dir;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::file;
 
 /// The largest file that is read: thousands of keys.
@@ -18,11 +18,11 @@ const KNOWN_AUTHORS_BYTES_MAX: usize = 1024 * 1024;
 const EVERY_HOST: &str = "*";
 
 /// The keys of authors of one host, as this person trusts them; the file need not be there.
-pub(crate) fn of(host: &HostId) -> Result<Vec<PublicKey>, Failure> {
+pub(crate) fn of(host: &HostId) -> Result<Vec<PublicKey>, CommandFailure> {
     read_from(&config_dir()?.join("known_authors"), host)
 }
 
-fn read_from(path: &Utf8Path, host: &HostId) -> Result<Vec<PublicKey>, Failure> {
+fn read_from(path: &Utf8Path, host: &HostId) -> Result<Vec<PublicKey>, CommandFailure> {
     if !path.as_std_path().exists() {
         return Ok(Vec::new());
     }
@@ -38,7 +38,7 @@ fn read_from(path: &Utf8Path, host: &HostId) -> Result<Vec<PublicKey>, Failure> 
         let Some((name, Ok(key))) = read else {
             let message = format!("line {} of {path} is no host and key", number + 1);
             let hint = "write `HOST ssh-ed25519 AAAA…`, or `*` for every host; nothing is taken from the file";
-            return Err(Failure::new(Exit::Invalid, message).hint(hint));
+            return Err(CommandFailure::new(Exit::Invalid, message).hint(hint));
         };
         if name == EVERY_HOST || name == host.as_str() {
             keys.push(key);

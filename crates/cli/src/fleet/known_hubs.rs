@@ -11,7 +11,7 @@ use evenkeel_agent::pve::tls::{CertFingerprint, TlsTrust};
 use evenkeel_core::fleet::HubId;
 
 use super::place::config_dir;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::file;
 
 /// The largest file that is read: thousands of hubs.
@@ -36,13 +36,13 @@ pub(crate) enum HubProof {
 
 impl HubProof {
     /// The same for a handshake.
-    pub(crate) fn trust(&self) -> Result<TlsTrust, Failure> {
+    pub(crate) fn trust(&self) -> Result<TlsTrust, CommandFailure> {
         match self {
             Self::System => Ok(TlsTrust::Platform),
             Self::Certificate(pinned) => Ok(TlsTrust::Pinned(vec![*pinned])),
             Self::AuthorityFile(path) => {
                 TlsTrust::from_ca_file(path.as_std_path()).map_err(|error| {
-                    Failure::wrapping(Exit::Invalid, error)
+                    CommandFailure::wrapping(Exit::Invalid, error)
                         .hint("name a PEM file with --ca-file that only you and root can write")
                 })
             }
@@ -87,19 +87,19 @@ pub(crate) struct KnownHubs {
 
 impl KnownHubs {
     /// Reads the file in the user's configuration, which need not be there.
-    pub(crate) fn read() -> Result<Self, Failure> {
+    pub(crate) fn read() -> Result<Self, CommandFailure> {
         Self::read_from(config_dir()?.join("known_hubs"))
     }
 
-    fn read_from(path: Utf8PathBuf) -> Result<Self, Failure> {
+    fn read_from(path: Utf8PathBuf) -> Result<Self, CommandFailure> {
         let text = if path.as_std_path().exists() {
             file::read_text(&path, KNOWN_HUBS_BYTES_MAX)?
         } else {
             String::new()
         };
         let hubs = parse(&text).map_err(|why| {
-            Failure::new(Exit::Invalid, format!("{path} is not a file of known hubs: {why}"))
-                .hint("correct the file; nothing is taken from it")
+            CommandFailure::new(Exit::Invalid, format!("{path} is not a file of known hubs: {why}"))
+                .hint("correct the file; evenkeel uses nothing of it")
         })?;
         Ok(Self { path, hubs })
     }
@@ -110,15 +110,15 @@ impl KnownHubs {
     }
 
     /// Goes on if the hub has the id it had at the first login, or none is known yet.
-    pub(crate) fn demand(&self, origin: &str, hub_id: &HubId) -> Result<(), Failure> {
+    pub(crate) fn demand(&self, origin: &str, hub_id: &HubId) -> Result<(), CommandFailure> {
         match self.get(origin) {
             Some(known) if known.hub_id != *hub_id => {
                 let message = format!(
-                    "the hub at {origin} says it is {hub_id}, and it was {} before: somebody may be \
-                     pretending to be it",
+                    "the hub at {origin} says it is {hub_id}, and it was {} before: someone may be \
+                     impersonating it",
                     known.hub_id
                 );
-                Err(Failure::new(Exit::Denied, message).hint(self.forget(origin)))
+                Err(CommandFailure::new(Exit::Denied, message).hint(self.forget(origin)))
             }
             Some(_) | None => Ok(()),
         }
@@ -133,7 +133,7 @@ impl KnownHubs {
     }
 
     /// Adds a hub that was not known.
-    pub(crate) fn add(&mut self, hub: KnownHub) -> Result<(), Failure> {
+    pub(crate) fn add(&mut self, hub: KnownHub) -> Result<(), CommandFailure> {
         if self.get(&hub.origin).is_some() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
 use super::place::state_dir;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::file;
 
 /// The largest file that is read.
@@ -45,22 +45,22 @@ struct WrittenLogin {
 
 impl HubLogins {
     /// Reads the file in the user's state, which need not be there.
-    pub(crate) fn read() -> Result<Self, Failure> {
+    pub(crate) fn read() -> Result<Self, CommandFailure> {
         Self::read_from(state_dir()?.join("hub_logins"))
     }
 
-    fn read_from(path: Utf8PathBuf) -> Result<Self, Failure> {
+    fn read_from(path: Utf8PathBuf) -> Result<Self, CommandFailure> {
         let Some(is_private) = file::is_private(&path) else {
             return Ok(Self { path, logins: Vec::new() });
         };
         if !is_private {
             let message = format!("others can read {path}, which holds your tokens");
             let hint = format!("log out everywhere, then: chmod 600 {path}");
-            return Err(Failure::new(Exit::Denied, message).hint(hint));
+            return Err(CommandFailure::new(Exit::Denied, message).hint(hint));
         }
         let bytes = file::read(&path, LOGINS_BYTES_MAX)?;
         let written: Vec<WrittenLogin> = serde_json::from_slice(&bytes).map_err(|_| {
-            Failure::new(Exit::Invalid, format!("{path} is not a file of logins"))
+            CommandFailure::new(Exit::Invalid, format!("{path} is not a file of logins"))
                 .hint("remove it and log in again")
         })?;
         let login = |WrittenLogin { origin, account, token, expires_at, browser }| HubLogin {
@@ -74,7 +74,7 @@ impl HubLogins {
     }
 
     /// The login at a hub, or the last one that was made.
-    pub(crate) fn find(&self, origin: Option<&str>) -> Result<&HubLogin, Failure> {
+    pub(crate) fn find(&self, origin: Option<&str>) -> Result<&HubLogin, CommandFailure> {
         let found = match origin {
             Some(origin) => self.logins.iter().find(|login| login.origin == origin),
             None => self.logins.first(),
@@ -84,12 +84,12 @@ impl HubLogins {
                 Some(origin) => format!("you are not logged in at {origin}"),
                 None => "you are logged in at no hub".to_owned(),
             };
-            Failure::new(Exit::Denied, message).hint("evenkeel fleet login URL --key KEY")
+            CommandFailure::new(Exit::Denied, message).hint("evenkeel fleet login URL --key KEY")
         })
     }
 
     /// Keeps a login, in place of an earlier one at the same hub. The browser stays the same.
-    pub(crate) fn keep(mut self, mut login: HubLogin) -> Result<(), Failure> {
+    pub(crate) fn keep(mut self, mut login: HubLogin) -> Result<(), CommandFailure> {
         let earlier = self.logins.iter().find(|other| other.origin == login.origin);
         login.browser = login.browser.or_else(|| earlier?.browser.clone());
         self.logins.retain(|other| other.origin != login.origin);
@@ -98,7 +98,11 @@ impl HubLogins {
     }
 
     /// Remembers which browser links are for.
-    pub(crate) fn remember_browser(mut self, origin: &str, word: &str) -> Result<(), Failure> {
+    pub(crate) fn remember_browser(
+        mut self,
+        origin: &str,
+        word: &str,
+    ) -> Result<(), CommandFailure> {
         for login in self.logins.iter_mut().filter(|login| login.origin == origin) {
             login.browser = Some(word.to_owned());
         }
@@ -106,12 +110,12 @@ impl HubLogins {
     }
 
     /// Forgets the login at a hub.
-    pub(crate) fn forget(mut self, origin: &str) -> Result<(), Failure> {
+    pub(crate) fn forget(mut self, origin: &str) -> Result<(), CommandFailure> {
         self.logins.retain(|login| login.origin != origin);
         self.write()
     }
 
-    fn write(&self) -> Result<(), Failure> {
+    fn write(&self) -> Result<(), CommandFailure> {
         let written: Vec<WrittenLogin> = self.logins.iter().map(WrittenLogin::of).collect();
         let bytes = serde_json::to_vec_pretty(&written).expect("texts are JSON");
         file::write_private(&self.path, &bytes)

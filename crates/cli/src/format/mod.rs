@@ -25,10 +25,10 @@ use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::words::shown_text;
 use serde::Serialize;
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 
 /// Prints an answer on one line.
-pub(crate) fn print(answer: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn print(answer: &impl Serialize) -> Result<(), CommandFailure> {
     let text = serde_json::to_string(answer).map_err(std::io::Error::from)?;
     Ok(writeln!(std::io::stdout(), "{}", harmless(&text))?)
 }

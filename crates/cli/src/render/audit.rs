@@ -21,7 +21,7 @@ const NAMES: [&str; 5] = ["TIME", "EVENT", "GUEST", "ACT", "REASON"];
 /// All entries, oldest first. Every text in them is safe to show.
 pub(crate) fn render(entries: &[AuditEntry]) -> String {
     if entries.is_empty() {
-        return "nothing was decided\n".to_owned();
+        return "no decisions\n".to_owned();
     }
     let cells: Vec<[String; 5]> = entries.iter().map(cells).collect();
     let width = |column: usize| {

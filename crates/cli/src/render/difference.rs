@@ -12,7 +12,7 @@ const INFALLIBLE: &str = "writing to a string cannot fail";
 /// Every guest that is declared otherwise; a sentence if there is none.
 pub(crate) fn render(differences: &[DifferenceBody]) -> String {
     if differences.is_empty() {
-        return "no guest is declared otherwise\n".to_owned();
+        return "no guest's declaration differs\n".to_owned();
     }
     let mut text = String::new();
     for DifferenceBody { guest, name, change, keys } in differences {
@@ -21,7 +21,7 @@ pub(crate) fn render(differences: &[DifferenceBody]) -> String {
         match change.as_str() {
             "added" => writeln!(text, "{} {heading}", styled(ADD, "+")),
             "released" => {
-                let note = styled(FAINT, "(no longer managed; nothing happens to it)");
+                let note = styled(FAINT, "(no longer managed; evenkeel leaves it as it is)");
                 writeln!(text, "{} {heading} {note}", styled(CHANGE, "-"))
             }
             _ => writeln!(text, "{} {heading}", styled(CHANGE, "~")),
@@ -39,7 +39,7 @@ fn one(change: &KeyDifferenceBody) -> String {
     let values = match (before, after) {
         _ if !(removed.is_empty() && added.is_empty()) => entries(removed, added),
         (None, Some(after)) => format!(": {}", escaped(after)),
-        (Some(before), None) => format!(": {} -> no longer said", escaped(before)),
+        (Some(before), None) => format!(": {} -> no longer declared", escaped(before)),
         (Some(before), Some(after)) => format!(": {} -> {}", escaped(before), escaped(after)),
         (None, None) => ":".to_owned(),
     };
@@ -86,10 +86,10 @@ mod tests {
         ]);
         let plain = anstream::adapter::strip_str(&text).to_string();
         assert!(plain.contains("    cores: 2 -> 4  # web.toml:4\n"), "{plain}");
-        assert!(plain.contains("run: \"x\" -> no longer said"), "{plain}");
+        assert!(plain.contains("run: \"x\" -> no longer declared"), "{plain}");
         assert!(plain.contains("(no longer managed"), "{plain}");
         assert!(plain.contains("we\\u{1b}[2Jb"), "{plain}");
-        assert_eq!(render(&[]), "no guest is declared otherwise\n");
+        assert_eq!(render(&[]), "no guest's declaration differs\n");
     }
 
     #[test]

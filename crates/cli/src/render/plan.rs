@@ -53,7 +53,7 @@ fn unused(plan: &Plan) -> String {
         return String::new();
     }
     let mut text =
-        format!("{}\n", styled(FAINT, "Unused volumes, kept until somebody has them removed:"));
+        format!("{}\n", styled(FAINT, "Unused volumes, kept until you request their removal:"));
     let width = |unused: &UnusedVolume| format!("{} {}", unused.guest, unused.slot).len();
     let width = plan.unused.iter().map(width).max().unwrap_or(0);
     for UnusedVolume { guest, slot, volume, moved_from } in &plan.unused {
@@ -226,33 +226,23 @@ fn step_rows(action: &Action) -> Vec<PlanRow> {
             )]
         }
         Step::Make(new) => make_rows(action, new),
-        Step::Destroy(_) => {
-            vec![row(
-                action,
-                ("!", ALARM),
-                "destroy".into(),
-                String::new(),
-                format!("destructive: {}", action.why),
-            )]
-        }
+        Step::Destroy(_) => vec![destructive_row(action, "destroy")],
         Step::Remove(removal) => {
             let ground = match removal.ground {
-                RemovalGround::HalfMade => "what a failed making left",
+                RemovalGround::HalfMade => "left by a failed creation",
                 RemovalGround::Scratch => "scratch",
             };
             let effect = format!("{}, made by {}", action.effect(), removal.making);
             vec![row(action, ("-", REMOVE), "remove".into(), ground.into(), effect)]
         }
-        Step::Template => {
-            vec![row(
-                action,
-                ("!", ALARM),
-                "template".into(),
-                String::new(),
-                format!("destructive: {}", action.why),
-            )]
-        }
+        Step::Template => vec![destructive_row(action, "template")],
     }
+}
+
+/// An act that somebody has to sign, and why.
+fn destructive_row(action: &Action, subject: &str) -> PlanRow {
+    let effect = format!("destructive: {}", action.why);
+    row(action, ("!", ALARM), subject.to_owned(), String::new(), effect)
 }
 
 /// What a guest is made from, every key that goes with the request, and that it starts afterwards.
@@ -383,7 +373,7 @@ pub(crate) fn summary(plan: &Plan) -> String {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use evenkeel_core::actual::{ConfigEntry, Coverage, Guest, GuestConfig, Power};
+    use evenkeel_core::actual::{ConfigEntry, Guest, GuestConfig, ListCoverage, Power};
     use evenkeel_core::model::release::Release;
     use evenkeel_core::plan::{PlanContext, plan};
     use evenkeel_core::value::compare::Conventions;
@@ -419,7 +409,7 @@ mod tests {
             guests: guests.into_iter().map(|guest| (guest.id.vmid, guest)).collect(),
             elsewhere: BTreeMap::new(),
             hidden: BTreeSet::new(),
-            coverage: Coverage::Whole,
+            coverage: ListCoverage::Whole,
         };
         let styled = render(&plan(&desired, &snapshot, &PlanContext::default()), &snapshot);
         (anstream::adapter::strip_str(&styled).to_string(), styled)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_agent::engine::{OpEnd, OpReport, Progress, Report};
+use evenkeel_agent::engine::{OpOutcome, OpReport, Progress, Report};
 
 use super::counted;
 use super::style::{ADD, ALARM, CHANGE, FAINT, GUEST, WAITS, styled};
@@ -38,15 +38,17 @@ fn log_line(guest: &str, line: &str, percent: Option<u8>) -> String {
 fn ended(op: &OpReport) -> String {
     let what = format!("{} ({})", op.kind.as_str(), op.reasons.join(", "));
     let (mark, told) = match &op.end {
-        OpEnd::Succeeded { warning: None } => (styled(ADD, "+"), "done".to_owned()),
-        OpEnd::Succeeded { warning: Some(warning) } => {
+        OpOutcome::Succeeded { warning: None } => (styled(ADD, "+"), "done".to_owned()),
+        OpOutcome::Succeeded { warning: Some(warning) } => {
             (styled(CHANGE, "+"), format!("done, but: {warning}"))
         }
-        OpEnd::Unneeded => (styled(ADD, "+"), "was so already".to_owned()),
-        OpEnd::Stale { .. } | OpEnd::Held { .. } | OpEnd::Skipped => {
+        OpOutcome::Unneeded => (styled(ADD, "+"), "already so".to_owned()),
+        OpOutcome::Stale { .. } | OpOutcome::Held { .. } | OpOutcome::Skipped => {
             (styled(WAITS, "-"), op.end.words())
         }
-        OpEnd::Failed { .. } | OpEnd::Unknown { .. } => (styled(ALARM, "x"), op.end.words()),
+        OpOutcome::Failed { .. } | OpOutcome::Unknown { .. } => {
+            (styled(ALARM, "x"), op.end.words())
+        }
     };
     format!("{mark} {}  {what}: {told}\n", styled(GUEST, op.guest))
 }
@@ -56,16 +58,16 @@ pub(crate) fn render(report: &Report) -> String {
     let mut text = String::new();
     for op in &report.ops {
         match &op.end {
-            OpEnd::Succeeded { warning: None } | OpEnd::Unneeded | OpEnd::Skipped => {}
-            OpEnd::Succeeded { warning: Some(_) }
-            | OpEnd::Stale { .. }
-            | OpEnd::Held { .. }
-            | OpEnd::Failed { .. }
-            | OpEnd::Unknown { .. } => text.push_str(&ended(op)),
+            OpOutcome::Succeeded { warning: None } | OpOutcome::Unneeded | OpOutcome::Skipped => {}
+            OpOutcome::Succeeded { warning: Some(_) }
+            | OpOutcome::Stale { .. }
+            | OpOutcome::Held { .. }
+            | OpOutcome::Failed { .. }
+            | OpOutcome::Unknown { .. } => text.push_str(&ended(op)),
         }
-        if let OpEnd::Unknown { .. } = op.end {
+        if let OpOutcome::Unknown { .. } = op.end {
             let how = format!(
-                "look at the guest; if evidence does not end it: evenkeel journal resolve {} --as succeeded|failed",
+                "look at the guest; if the agent cannot find the outcome: evenkeel journal resolve {} --as succeeded|failed",
                 op.op
             );
             writeln!(text, "    {}", styled(FAINT, how)).expect(INFALLIBLE);

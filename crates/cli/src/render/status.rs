@@ -21,7 +21,7 @@ use std::path::Path;
 
 use evenkeel_agent::daemon::status::{
     AgentStatus, AuthorWordStatus, GuestStatus, HostStatus, HubStatus, JournalStatus,
-    OperationStatus, PassStatus, PendingStatus, SilentStorage, Trouble, WarningStatus,
+    OperationStatus, PassStatus, PendingStatus, SilentStorage, SourceTrouble, WarningStatus,
 };
 use evenkeel_agent::engine::RaisedBy;
 use evenkeel_agent::freeze::Frozen;
@@ -74,7 +74,7 @@ fn alarms(text: &mut String, status: &HostStatus) {
         row(text, "FROZEN", styled(ALARM, "nothing is changed until `evenkeel thaw`"));
         let told = match &status.freeze {
             Some(freeze) => frozen(freeze),
-            None => "since when and why cannot be read".to_owned(),
+            None => "its time and reason cannot be read".to_owned(),
         };
         row(text, "", styled(ALARM, told));
     }
@@ -82,7 +82,7 @@ fn alarms(text: &mut String, status: &HostStatus) {
         return;
     };
     if agent.desired.hub.as_ref().is_some_and(|hub| hub.journal_rollback) {
-        let told = "the journal was put back; nothing destructive runs until `evenkeel journal acknowledge`";
+        let told = "an old journal was restored; nothing destructive runs until `evenkeel journal acknowledge`";
         row(text, "ROLLBACK", styled(ALARM, told));
     }
     let troubles = [
@@ -90,7 +90,7 @@ fn alarms(text: &mut String, status: &HostStatus) {
         ("desired files", &agent.desired.trouble),
     ];
     for (what, trouble) in troubles {
-        if let Some(Trouble { since, .. }) = trouble {
+        if let Some(SourceTrouble { since, .. }) = trouble {
             let told = format!("the {what} since {}; see below", moment(*since));
             row(text, "BROKEN", styled(ALARM, told));
         }
@@ -113,7 +113,7 @@ fn hub(hub: &HubStatus) -> String {
         (_, Some(signer)) => {
             tamed(&format!("hub {url}, generation {generation} signed by {signer}"), usize::MAX)
         }
-        (_, None) => format!("hub {url}, generation {generation}, which nobody signed"),
+        (_, None) => format!("hub {url}, generation {generation}, not signed"),
     }
 }
 
@@ -140,21 +140,17 @@ fn hub_rows(text: &mut String, hub: &HubStatus) {
     }
     if let Some(why) = &hub.stale {
         row(text, "", styled(WAITS, tamed(why, usize::MAX)));
-        row(
-            text,
-            "",
-            "`evenkeel fleet push` of what is there signs it anew; ask the author".to_owned(),
-        );
+        row(text, "", "ask the author to sign it again with `evenkeel fleet push`".to_owned());
     }
     if hub.signer.is_some() && !hub.signer_is_trusted {
         row(
             text,
             "",
-            styled(WAITS, "its signer may sign documents no longer; what was taken holds"),
+            styled(WAITS, "its signer may no longer sign documents; the document stays in effect"),
         );
     }
     if let Some(why) = &hub.refused {
-        row(text, "", styled(WAITS, tamed(&format!("not taken: {why}"), usize::MAX)));
+        row(text, "", styled(WAITS, tamed(&format!("refused: {why}"), usize::MAX)));
     }
 }
 
@@ -177,7 +173,7 @@ fn summary(text: &mut String, guests: &[GuestStatus]) {
     }
     line(styled(WAITS, "…"), with(&|guest| !guest.after_restart.is_empty()), "wait for a restart");
     line(styled(ALARM, "x"), with(&|guest| !guest.problems.is_empty()), "have a problem");
-    text.push_str("`evenkeel status --all` tells each, `evenkeel status GUEST` one\n");
+    text.push_str("`evenkeel status --all` shows each guest, `evenkeel status GUEST` shows one\n");
 }
 
 /// Guests that were asked for and need nothing.
@@ -226,7 +222,7 @@ fn warnings(text: &mut String, warnings: &[WarningStatus]) {
         return;
     }
     let counted = counted(warnings.len(), "warning");
-    writeln!(text, "\n{counted} of acts that were done (`evenkeel retry GUEST` strikes them out):")
+    writeln!(text, "\n{counted} of finished acts (`evenkeel retry GUEST` clears them):")
         .expect(INFALLIBLE);
     for WarningStatus { guest, slot, op, warning } in warnings {
         let slot = slot.as_deref().map(|slot| format!(" {slot}")).unwrap_or_default();
@@ -254,11 +250,11 @@ fn head(text: &mut String, agent: &AgentStatus) {
         text,
         "desired",
         match (desired.hub.as_ref().map(hub).or(desired.directory.clone()), desired.since) {
-            (None, _) => "nothing is declared; guests are not looked at".to_owned(),
+            (None, _) => "nothing is declared; the agent looks at no guest".to_owned(),
             (Some(directory), Some(since)) => {
                 format!("{directory}: {declared}, since {}", moment(since))
             }
-            (Some(directory), None) => format!("{directory}: nothing good was read yet"),
+            (Some(directory), None) => format!("{directory}: no valid files read yet"),
         },
     );
     if let Some(hub) = &desired.hub {
@@ -289,18 +285,18 @@ fn silent(text: &mut String, storages: &[SilentStorage]) {
         };
         let since = since.map(|at| format!(" since {}", moment(at))).unwrap_or_default();
         let next = next_try.map(|at| format!(", next try {}", moment(at))).unwrap_or_default();
-        let line = format!("{name} does not answer{since}{next}; what needs it waits");
+        let line = format!("{name} does not answer{since}{next}; actions that need it wait");
         writeln!(text, "{:11} {}", "", styled(ALARM, line)).expect(INFALLIBLE);
     }
 }
 
 /// What is wrong, line by line, under the row it belongs to.
-fn troubled(text: &mut String, trouble: Option<&Trouble>) {
-    let Some(Trouble { since, why }) = trouble else {
+fn troubled(text: &mut String, trouble: Option<&SourceTrouble>) {
+    let Some(SourceTrouble { since, why }) = trouble else {
         return;
     };
     let lines = why.lines().map(str::to_owned);
-    let holds = format!("since {}; what was good before holds", moment(*since));
+    let holds = format!("since {}; the last valid version stays in use", moment(*since));
     for line in lines.chain([holds]) {
         writeln!(text, "{:11} {}", "", styled(ALARM, line)).expect(INFALLIBLE);
     }
@@ -377,7 +373,8 @@ fn operations(text: &mut String, operations: &[OperationStatus]) {
                 .expect(INFALLIBLE);
         }
         if let Some(command) = operation.resolve_command() {
-            writeln!(text, "    if evidence does not end it: {command}").expect(INFALLIBLE);
+            writeln!(text, "    if the agent cannot find the outcome: {command}")
+                .expect(INFALLIBLE);
         }
     }
 }

@@ -11,7 +11,7 @@ use evenkeel_core::sign::{Namespace, VerifiedSignature, verify};
 
 use super::file;
 use super::refusal::refused;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// A signature that holds, and who made it.
 pub(crate) struct MadeSignature {
@@ -24,13 +24,14 @@ pub(crate) fn sign(
     key: &Utf8Path,
     namespace: Namespace,
     bytes: &[u8],
-) -> Result<MadeSignature, Failure> {
+) -> Result<MadeSignature, CommandFailure> {
     // Said here, because ssh-keygen would take a missing file for a wrong passphrase.
     if !key.as_std_path().exists() {
         let message = format!("there is no key {key}");
-        return Err(Failure::new(Exit::NotFound, message).hint(KEY));
+        return Err(CommandFailure::new(Exit::NotFound, message).hint(KEY));
     }
-    let cannot = |error| Failure::new(Exit::Failed, "cannot write the statement").because(error);
+    let cannot =
+        |error| CommandFailure::new(Exit::Failed, "cannot write the statement").because(error);
     let directory = tempfile::Builder::new().prefix("evenkeel-").tempdir().map_err(cannot)?;
     let statement = directory.path().join("statement");
     fs_err::write(&statement, bytes).map_err(cannot)?;
@@ -43,17 +44,20 @@ pub(crate) fn sign(
         .stdout(Stdio::null())
         .status()
         .map_err(|error| {
-            Failure::new(Exit::Failed, "cannot run ssh-keygen")
+            CommandFailure::new(Exit::Failed, "cannot run ssh-keygen")
                 .because(error)
                 .hint("install OpenSSH 8.2 or later: apt install openssh-client")
         })?;
     if !status.success() {
         let message = format!("ssh-keygen did not sign with {key}");
-        return Err(Failure::new(Exit::Denied, message).hint(KEY));
+        return Err(CommandFailure::new(Exit::Denied, message).hint(KEY));
     }
     let made = statement.with_extension("sig");
     let made = Utf8Path::from_path(&made).ok_or_else(|| {
-        Failure::new(Exit::Failed, "the directory for temporary files has a name that is not UTF-8")
+        CommandFailure::new(
+            Exit::Failed,
+            "the directory for temporary files has a name that is not UTF-8",
+        )
     })?;
     check(file::read_text(made, ARMOUR_BYTES_MAX)?, namespace, bytes)
 }
@@ -65,11 +69,15 @@ pub(crate) fn take(
     from: &Utf8Path,
     namespace: Namespace,
     bytes: &[u8],
-) -> Result<MadeSignature, Failure> {
+) -> Result<MadeSignature, CommandFailure> {
     check(file::read_text(from, ARMOUR_BYTES_MAX)?, namespace, bytes)
 }
 
-fn check(armour: String, namespace: Namespace, bytes: &[u8]) -> Result<MadeSignature, Failure> {
+fn check(
+    armour: String,
+    namespace: Namespace,
+    bytes: &[u8],
+) -> Result<MadeSignature, CommandFailure> {
     let by = verify(&armour, namespace, bytes).map_err(|refusal| refused(&refusal))?;
     Ok(MadeSignature { armour, by })
 }

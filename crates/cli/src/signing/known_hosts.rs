@@ -16,7 +16,7 @@ use super::keygen::quoted;
 use super::offer::item_and_key;
 use super::refusal::refused;
 use crate::cli;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::terminal;
 
 /// The file, read.
@@ -39,7 +39,7 @@ pub(crate) enum ItemProof {
 
 impl KnownHosts {
     /// Reads the named file, or the one in the user's configuration, which need not be there.
-    pub(crate) fn read(arguments: &cli::KnownHostsArgs) -> Result<Self, Failure> {
+    pub(crate) fn read(arguments: &cli::KnownHostsArgs) -> Result<Self, CommandFailure> {
         let path = match &arguments.known_hosts {
             Some(path) => path.clone(),
             None => default_path()?,
@@ -50,14 +50,17 @@ impl KnownHosts {
             String::new()
         };
         let pins = Pins::parse(&text).map_err(|error| {
-            Failure::new(Exit::Invalid, format!("{path} is not a file of pinned hosts: {error}"))
-                .hint("correct the file; nothing is taken from it")
+            CommandFailure::new(
+                Exit::Invalid,
+                format!("{path} is not a file of pinned hosts: {error}"),
+            )
+            .hint("correct the file; evenkeel uses nothing of it")
         })?;
         Ok(Self { path, text, pins })
     }
 
     /// The key pinned for a host.
-    pub(crate) fn key_of(&self, host: &HostId) -> Result<&PublicKey, Failure> {
+    pub(crate) fn key_of(&self, host: &HostId) -> Result<&PublicKey, CommandFailure> {
         self.pins.get(host).ok_or_else(|| {
             let message = format!("the key of the host {host} is not pinned in {}", self.path);
             let hint = format!(
@@ -65,12 +68,12 @@ impl KnownHosts {
                  echo '{host} ssh-ed25519 AAAA…' >> {}",
                 quoted(self.path.as_str())
             );
-            Failure::new(Exit::Denied, message).hint(hint)
+            CommandFailure::new(Exit::Denied, message).hint(hint)
         })
     }
 
     /// Goes on if this is the host's pinned key.
-    pub(crate) fn demand(&self, host: &HostId, key: &PublicKey) -> Result<(), Failure> {
+    pub(crate) fn demand(&self, host: &HostId, key: &PublicKey) -> Result<(), CommandFailure> {
         match self.pins.compare(host, key) {
             Pinned::Same => Ok(()),
             Pinned::Different => Err(self.different(host, key)),
@@ -79,7 +82,11 @@ impl KnownHosts {
     }
 
     /// Goes on if this is the host's pinned key, or a person at a terminal says that it is the host's.
-    pub(crate) fn demand_or_ask(&self, host: &HostId, key: &PublicKey) -> Result<(), Failure> {
+    pub(crate) fn demand_or_ask(
+        &self,
+        host: &HostId,
+        key: &PublicKey,
+    ) -> Result<(), CommandFailure> {
         match self.pins.compare(host, key) {
             Pinned::Unknown if terminal::is_there() => self.ask(host, key),
             Pinned::Same | Pinned::Different | Pinned::Unknown => self.demand(host, key),
@@ -88,7 +95,7 @@ impl KnownHosts {
 
     /// A statement names its host by a fingerprint, which no host vouches for: it must not be another
     /// key than the pinned one. A host that is not pinned is said to be so.
-    pub(crate) fn compare(&self, host: &HostBinding) -> Result<(), Failure> {
+    pub(crate) fn compare(&self, host: &HostBinding) -> Result<(), CommandFailure> {
         match self.pins.get(&host.id) {
             Some(pinned) if pinned.fingerprint() == host.key => Ok(()),
             Some(_) => {
@@ -96,7 +103,7 @@ impl KnownHosts {
                 Err(refused(&Refusal::new(ReasonCode::HostMismatch, detail)))
             }
             None => {
-                let note = "is not pinned here, so the key this names was not compared";
+                let note = "is not pinned here, so evenkeel did not compare its key";
                 writeln!(std::io::stderr(), "note: the host {} {note}\n", host.id)?;
                 Ok(())
             }
@@ -106,7 +113,7 @@ impl KnownHosts {
     /// Whose word an item is, for a list or a look: signing demands more.
     pub(crate) fn proof_of(&self, envelope: &Envelope) -> ItemProof {
         if envelope.claimed_namespace() != Some(Namespace::Pending) {
-            return ItemProof::Forged("no host signed it as an item".to_owned());
+            return ItemProof::Forged("it is not an item that a host signed".to_owned());
         }
         match item_and_key(envelope) {
             Err(refusal) => ItemProof::Forged(refusal.to_string()),
@@ -115,13 +122,15 @@ impl KnownHosts {
                 Pinned::Unknown => ItemProof::Unpinned(item.host.id),
                 Pinned::Different => {
                     let host = &item.host.id;
-                    ItemProof::Forged(format!("{host} is pinned with another key than signed it"))
+                    ItemProof::Forged(format!(
+                        "it was signed by another key than the pinned one of {host}"
+                    ))
                 }
             },
         }
     }
 
-    fn ask(&self, host: &HostId, key: &PublicKey) -> Result<(), Failure> {
+    fn ask(&self, host: &HostId, key: &PublicKey) -> Result<(), CommandFailure> {
         writeln!(
             std::io::stderr(),
             "The host {host} is not known here. Its key is\n  {} {}\nOn the host, \
@@ -133,7 +142,7 @@ impl KnownHosts {
             return Err(self.unknown(host, key));
         }
         let text = pin::add(&self.text, host, key)
-            .map_err(|error| Failure::new(Exit::Denied, error.to_string()))?;
+            .map_err(|error| CommandFailure::new(Exit::Denied, error.to_string()))?;
         if let Some(parent) = self.path.parent().filter(|parent| !parent.as_str().is_empty()) {
             fs_err::create_dir_all(parent.as_std_path())?;
         }
@@ -142,7 +151,7 @@ impl KnownHosts {
         Ok(())
     }
 
-    fn unknown(&self, host: &HostId, key: &PublicKey) -> Failure {
+    fn unknown(&self, host: &HostId, key: &PublicKey) -> CommandFailure {
         let message =
             format!("the host {host} is not known here; it signed with {}", key.fingerprint());
         let path = &self.path;
@@ -154,29 +163,29 @@ impl KnownHosts {
             make.unwrap_or_default(),
             quoted(path.as_str())
         );
-        Failure::new(Exit::Denied, message).hint(hint)
+        CommandFailure::new(Exit::Denied, message).hint(hint)
     }
 
-    fn different(&self, host: &HostId, key: &PublicKey) -> Failure {
+    fn different(&self, host: &HostId, key: &PublicKey) -> CommandFailure {
         let message = format!(
-            "the host {host} is pinned with another key than {}, which signed this: somebody may be \
-             pretending to be it",
+            "the host {host} is pinned with another key than {}, which signed this: someone may be \
+             impersonating it",
             key.fingerprint()
         );
         let hint = format!(
-            "do not sign; if the host was really set up anew, remove its line from {} by hand",
+            "do not sign; if the host was really reinstalled, remove its line from {} by hand",
             self.path
         );
-        Failure::new(Exit::Denied, message).hint(hint)
+        CommandFailure::new(Exit::Denied, message).hint(hint)
     }
 }
 
-fn default_path() -> Result<Utf8PathBuf, Failure> {
+fn default_path() -> Result<Utf8PathBuf, CommandFailure> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let config = set("XDG_CONFIG_HOME").map(Utf8PathBuf::from);
     let config = config.or_else(|| set("HOME").map(|home| Utf8Path::new(&home).join(".config")));
     let config = config.ok_or_else(|| {
-        Failure::new(Exit::Invalid, "nothing says where your pinned hosts are")
+        CommandFailure::new(Exit::Invalid, "evenkeel cannot find your file of pinned hosts")
             .hint("name the file with --known-hosts")
     })?;
     Ok(config.join("evenkeel/known_hosts"))

@@ -13,7 +13,7 @@ use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{Nonce, STATEMENT_LIFE_MAX_S, Window};
 
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// How long an approval is good for if nobody says.
 pub(crate) const LIFE_DEFAULT_S: u64 = 60 * 60;
@@ -35,10 +35,11 @@ pub(crate) fn window(now: UnixSeconds, life_s: u64) -> Result<Window, Refusal> {
 }
 
 /// A nonce nobody has used.
-pub(crate) fn nonce() -> Result<Nonce, Failure> {
+pub(crate) fn nonce() -> Result<Nonce, CommandFailure> {
     let mut bits = [0; 16];
-    let broken =
-        |error| Failure::new(Exit::Failed, format!("the system gives no randomness: {error}"));
+    let broken = |error| {
+        CommandFailure::new(Exit::Failed, format!("the system gives no randomness: {error}"))
+    };
     getrandom::fill(&mut bits).map_err(|error| broken(error.to_string()))?;
     Nonce::from_random(bits).map_err(|error| broken(error.to_string()))
 }

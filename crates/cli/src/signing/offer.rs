@@ -18,10 +18,10 @@ use super::known_hosts::KnownHosts;
 use super::refusal::refused;
 use super::{LIFE_DEFAULT_S, nonce, now, window};
 use crate::cli::SignArgs;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// What is to be signed.
-pub(crate) struct Offer {
+pub(crate) struct SigningOffer {
     /// The exact bytes.
     pub(crate) payload: Vec<u8>,
     /// What they say.
@@ -79,10 +79,10 @@ pub(crate) struct StatementTerms<'a> {
     pub(crate) answer: ItemAnswer<'a>,
 }
 
-impl Offer {
+impl SigningOffer {
     /// Reads a file: a pending item, a statement, or an envelope that needs another signature.
-    pub(crate) fn of_file(bytes: Vec<u8>, arguments: &SignArgs) -> Result<Self, Failure> {
-        let in_file = |failure: Failure| failure.in_file(&arguments.subject);
+    pub(crate) fn of_file(bytes: Vec<u8>, arguments: &SignArgs) -> Result<Self, CommandFailure> {
+        let in_file = |failure: CommandFailure| failure.in_file(&arguments.subject);
         let known = KnownHosts::read(&arguments.hosts)?;
         if !looks_like_an_envelope(&bytes) {
             only_for_pending(arguments)?;
@@ -110,7 +110,7 @@ impl Offer {
         source: ItemSource,
         known: &KnownHosts,
         terms: StatementTerms<'_>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let envelope = Envelope::parse(bytes)?;
         if envelope.claimed_namespace() != Some(Namespace::Pending) {
             return Err(no_item(&envelope, source));
@@ -124,7 +124,7 @@ impl Offer {
         (item, key): (PendingItem, PublicKey),
         (source, known): (ItemSource, &KnownHosts),
         terms: StatementTerms<'_>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         match source {
             ItemSource::Host => known.demand_or_ask(&item.host.id, &key)?,
             ItemSource::Hub => known.demand(&item.host.id, &key)?,
@@ -156,15 +156,15 @@ impl Offer {
         id: PendingId,
         signed: &str,
         told: &str,
-    ) -> Result<Option<Self>, Failure> {
+    ) -> Result<Option<Self>, CommandFailure> {
         let envelope = Envelope::parse(signed.as_bytes())?;
         let statement = Statement::parse(envelope.payload())?;
         if now() >= statement.window.expires_at() {
             return Ok(None);
         }
         if !item.is_approved_by(id, &statement) {
-            let message = "the signatures that are there are over another statement than this item";
-            return Err(Failure::new(Exit::Denied, message).hint("do not sign"));
+            let message = "the item has signatures over another statement";
+            return Err(CommandFailure::new(Exit::Denied, message).hint("do not sign"));
         }
         let mut told = told.to_owned();
         for signature in envelope.signatures() {
@@ -178,13 +178,13 @@ impl Offer {
         Ok(Some(offer))
     }
 
-    fn of(payload: Vec<u8>, origin: OfferOrigin) -> Result<Self, Failure> {
+    fn of(payload: Vec<u8>, origin: OfferOrigin) -> Result<Self, CommandFailure> {
         let statement = AnyStatement::parse(&payload)?;
         Ok(Self { payload, statement, origin })
     }
 
     /// Nothing is added to a signature that does not hold.
-    fn signatures_hold(&self, envelope: &Envelope) -> Result<(), Failure> {
+    fn signatures_hold(&self, envelope: &Envelope) -> Result<(), CommandFailure> {
         for signature in envelope.signatures() {
             let key = PublicKey::from_blob(signature.key_blob())?;
             signature.verify(&key, self.statement.namespace(), &self.payload)?;
@@ -193,7 +193,7 @@ impl Offer {
     }
 
     /// The envelope with these signatures, after those it has.
-    pub(crate) fn seal(&self, armours: &[&str]) -> Result<String, Failure> {
+    pub(crate) fn seal(&self, armours: &[&str]) -> Result<String, CommandFailure> {
         match &self.origin {
             OfferOrigin::Pending { .. } | OfferOrigin::Statement => {
                 Ok(Envelope::seal(&self.payload, armours)?)
@@ -209,7 +209,7 @@ impl Offer {
     }
 
     /// What a person reads before signing.
-    pub(crate) fn words(&self) -> Result<String, Failure> {
+    pub(crate) fn words(&self) -> Result<String, CommandFailure> {
         let statement = render::any_statement(&self.payload)?;
         Ok(match &self.origin {
             OfferOrigin::Pending { told } | OfferOrigin::Signed { told, sealed: _ } => {
@@ -235,19 +235,19 @@ pub(crate) fn terms(arguments: &SignArgs) -> StatementTerms<'_> {
 }
 
 /// What was given for the name of an item is something else.
-fn no_item(envelope: &Envelope, source: ItemSource) -> Failure {
+fn no_item(envelope: &Envelope, source: ItemSource) -> CommandFailure {
     let what = AnyStatement::parse(envelope.payload());
-    let what = what.map_or("something that no host signed as an item", |what| what.in_words());
+    let what = what.map_or("data that no host signed as an item", |what| what.in_words());
     let (giver, hint) = match source {
-        ItemSource::Host => ("this host", "look at what waits: `evenkeel pending`"),
+        ItemSource::Host => ("this host", "list the items: `evenkeel pending`"),
         ItemSource::Hub => (
             "the hub",
-            "do not sign it: the hub may be in other hands; ask the host itself what waits: `evenkeel pending`",
+            "do not sign it: the hub may be compromised; run `evenkeel pending` on the host itself",
         ),
     };
     let message =
         format!("{giver} gave {what} for the name of a pending item: refused, nothing is signed");
-    Failure::new(Exit::Denied, message).hint(hint)
+    CommandFailure::new(Exit::Denied, message).hint(hint)
 }
 
 /// A statement has neither of an envelope's fields, so the two are never mistaken for each other. What it
@@ -265,18 +265,18 @@ pub(crate) fn item_and_key(envelope: &Envelope) -> Result<(PendingItem, PublicKe
 }
 
 /// Each statement made from an item has a nonce of its own, which no signature made before is over.
-fn not_signed_elsewhere(arguments: &SignArgs) -> Result<(), Failure> {
+fn not_signed_elsewhere(arguments: &SignArgs) -> Result<(), CommandFailure> {
     if arguments.signature.is_empty() {
         return Ok(());
     }
-    let message = format!("{} is a pending item, and not what was signed", arguments.subject);
-    Err(Failure::new(Exit::Usage, message).hint("name the statement that --prepare wrote"))
+    let message = format!("{} is a pending item, not the signed statement", arguments.subject);
+    Err(CommandFailure::new(Exit::Usage, message).hint("name the statement that --prepare wrote"))
 }
 
-fn only_for_pending(arguments: &SignArgs) -> Result<(), Failure> {
+fn only_for_pending(arguments: &SignArgs) -> Result<(), CommandFailure> {
     if arguments.reason.is_none() && arguments.life_s.is_none() {
         return Ok(());
     }
     let message = "a statement has its own reason and its own window";
-    Err(Failure::new(Exit::Usage, message).hint("leave --reason and --life out"))
+    Err(CommandFailure::new(Exit::Usage, message).hint("leave --reason and --life out"))
 }

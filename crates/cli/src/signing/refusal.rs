@@ -2,16 +2,16 @@
 
 use evenkeel_core::model::reason::{ReasonCode, Refusal};
 
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// The failure a refusal is.
-pub(crate) fn refused(refusal: &Refusal) -> Failure {
+pub(crate) fn refused(refusal: &Refusal) -> CommandFailure {
     let Refusal { reason, detail } = refusal;
-    let failure = Failure::new(exit(*reason), format!("refused as {reason}: {detail}"));
+    let failure = CommandFailure::new(exit(*reason), format!("refused as {reason}: {detail}"));
     failure.hint(ReasonCode::next_step(*reason))
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for CommandFailure {
     fn from(refusal: Refusal) -> Self {
         refused(&refusal)
     }

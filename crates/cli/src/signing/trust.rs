@@ -14,11 +14,14 @@ use evenkeel_core::words::diagnostic::{Diagnostic, FILE_BYTES_MAX, FileId, Sourc
 
 use super::file;
 use super::refusal::refused;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::render::diagnostic::render;
 
 /// The signers after all rotations.
-pub(crate) fn load(path: &Utf8Path, rotations: &[Utf8PathBuf]) -> Result<TrustedSigners, Failure> {
+pub(crate) fn load(
+    path: &Utf8Path,
+    rotations: &[Utf8PathBuf],
+) -> Result<TrustedSigners, CommandFailure> {
     let text = file::read_text(path, FILE_BYTES_MAX)?;
     let mut sources = Sources::default();
     let id = sources.add(path.as_str(), text);
@@ -68,10 +71,13 @@ pub(crate) fn reading(rotation: &Rotation, now: UnixSeconds) -> ClockReading {
 }
 
 /// Tells every mistake in a trust file.
-pub(crate) fn mistakes(errors: &[Diagnostic], sources: &Sources) -> Failure {
+pub(crate) fn mistakes(errors: &[Diagnostic], sources: &Sources) -> CommandFailure {
     // There is nobody left to tell if stderr is gone.
     let _ = writeln!(anstream::stderr(), "{}", render(errors, sources));
     let path = sources.get(FileId(0)).map_or("it", |file| file.path.as_str());
-    Failure::new(Exit::Invalid, format!("{path} is not a trust file; nothing is taken from it"))
-        .hint("correct what is marked above")
+    CommandFailure::new(
+        Exit::Invalid,
+        format!("{path} is not a valid trust file; evenkeel uses nothing of it"),
+    )
+    .hint("correct the marked places above")
 }

@@ -29,7 +29,7 @@ pub(crate) enum Unsynced {
 
 /// Which side of the call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Side {
+pub(crate) enum ConfigSide {
     Before,
     After,
 }
@@ -44,7 +44,7 @@ pub(crate) fn points(syncs: usize) -> Vec<Point> {
         );
         points.push(after_sync(nth));
     }
-    for side in [Side::Before, Side::After] {
+    for side in [ConfigSide::Before, ConfigSide::After] {
         points.extend(MAKING.map(|(call, nth)| making(call, nth, side)));
         points.extend(REOPENING.map(|(call, nth)| reopening(call, nth, side)));
     }
@@ -86,7 +86,7 @@ pub(crate) const MAKING: [(&str, usize); 6] =
     [("fsync", 1), ("fsync", 2), ("pwrite64", 1), ("fdatasync", 1), ("rename", 1), ("fsync", 3)];
 
 /// The process dies while it makes the journal.
-pub(crate) fn making(call: &'static str, nth: usize, side: Side) -> Point {
+pub(crate) fn making(call: &'static str, nth: usize, side: ConfigSide) -> Point {
     let run = move || {
         let mut scene = Scene::new();
         let applied = scene.apply(&at(call, nth, side));
@@ -114,7 +114,7 @@ pub(crate) const REOPENING: [(&str, usize); 12] = [
 ];
 
 /// The process dies, its last write is torn, and it dies again while it opens the journal.
-pub(crate) fn reopening(call: &'static str, nth: usize, side: Side) -> Point {
+pub(crate) fn reopening(call: &'static str, nth: usize, side: ConfigSide) -> Point {
     let run = move || {
         let mut scene = torn_scene();
         scene.restarts += 1;
@@ -182,10 +182,10 @@ pub(crate) fn opener(call: &'static str, nth: usize) -> Aim {
     Aim { call, nth, segment_only: false }
 }
 
-fn at(call: &'static str, nth: usize, side: Side) -> Hook {
+fn at(call: &'static str, nth: usize, side: ConfigSide) -> Hook {
     match side {
-        Side::Before => Hook::KillBefore(opener(call, nth)),
-        Side::After => Hook::KillAfter(opener(call, nth)),
+        ConfigSide::Before => Hook::KillBefore(opener(call, nth)),
+        ConfigSide::After => Hook::KillAfter(opener(call, nth)),
     }
 }
 

@@ -12,9 +12,9 @@ use evenkeel_sim::{Event as Happening, RequestRecord};
 use crate::campaign::{Outcome, Point};
 use crate::hook::GrowingLog;
 use crate::host::{Agent, Host};
-use crate::killed::{Side, Unsynced, lose};
+use crate::killed::{ConfigSide, Unsynced, lose};
 use crate::made_verdict;
-use crate::signed::Place;
+use crate::signed::StatePlace;
 use crate::toll::{is_alive, kill};
 use crate::trace;
 
@@ -116,23 +116,23 @@ fn points_of(making: Making) -> Vec<Point> {
     let mut places = Vec::new();
     for nth in 1..=syncs {
         let power = [Unsynced::Kept, Unsynced::Lost, Unsynced::Torn];
-        places.extend(power.map(|unsynced| Place::BeforeCall { call, nth, unsynced }));
-        places.push(Place::AfterCall { call, nth });
+        places.extend(power.map(|unsynced| StatePlace::BeforeCall { call, nth, unsynced }));
+        places.push(StatePlace::AfterCall { call, nth });
     }
-    for side in [Side::Before, Side::After] {
-        places.extend((1..=all + MORE_REQUESTS).map(|nth| Place::Request { nth, side }));
+    for side in [ConfigSide::Before, ConfigSide::After] {
+        places.extend((1..=all + MORE_REQUESTS).map(|nth| StatePlace::Request { nth, side }));
     }
     let mut points: Vec<Point> =
         places.into_iter().map(|place| point(making, place, Meanwhile::Nobody)).collect();
     // Up to the request that makes the guest the number is free for anybody.
     let sent = requests.iter().position(|line| line.starts_with("POST ")).unwrap_or(0) + 1;
-    let taken = (1..=sent).map(|nth| Place::Request { nth, side: Side::Before });
+    let taken = (1..=sent).map(|nth| StatePlace::Request { nth, side: ConfigSide::Before });
     points.extend(taken.map(|place| point(making, place, Meanwhile::Stranger)));
     points
 }
 
 /// One making, struck at one place.
-pub(crate) fn point(making: Making, place: Place, meanwhile: Meanwhile) -> Point {
+pub(crate) fn point(making: Making, place: StatePlace, meanwhile: Meanwhile) -> Point {
     let taken = match meanwhile {
         Meanwhile::Nobody => "",
         Meanwhile::Stranger => ", number taken",
@@ -149,14 +149,14 @@ struct Measured {
 
 fn measure(making: Making) -> Measured {
     let mut scene = MakingScene::set(making);
-    let struck = scene.strike(Place::Nowhere);
+    let struck = scene.strike(StatePlace::Nowhere);
     assert!(!struck.reached, "nobody struck it");
     assert_eq!(scene.host.violations(), Vec::<String>::new());
     let syncs = trace::most_by_one_thread(&struck.trace, "fdatasync");
     Measured { syncs, requests: struck.requests }
 }
 
-fn run(making: Making, place: Place, meanwhile: Meanwhile) -> Outcome {
+fn run(making: Making, place: StatePlace, meanwhile: Meanwhile) -> Outcome {
     let mut scene = MakingScene::set(making);
     let struck = scene.strike(place);
     let mut end = None;
@@ -203,7 +203,7 @@ impl MakingScene {
     }
 
     /// Declares the guest, strikes, and waits for the end of the agent; one that lives is ended when the guest is made.
-    fn strike(&mut self, place: Place) -> MakingStruck {
+    fn strike(&mut self, place: StatePlace) -> MakingStruck {
         let mut agent = self.agent.take().expect("a scene is struck once");
         let hook = place.hook();
         self.host.trace(&mut agent, &hook);
@@ -226,7 +226,7 @@ impl MakingScene {
         let ended = self.host.bury(agent);
         let (requests, _) = self.host.toll.passed();
         self.host.toll.set(None);
-        if let Place::BeforeCall { unsynced, .. } = place
+        if let StatePlace::BeforeCall { unsynced, .. } = place
             && reached
         {
             lose(&self.host.journal(), &ended.events, unsynced);

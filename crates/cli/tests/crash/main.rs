@@ -30,11 +30,11 @@ mod verdict;
 use campaign::{Point, run};
 use hook::{Hook, Resource, can_inject};
 use host::can_attach;
-use killed::{Side, Unsynced, opener, writer};
+use killed::{ConfigSide, Unsynced, opener, writer};
 use made::{Making, Meanwhile};
 use refused::End;
 use scene::Scene;
-use signed::{Act, Place};
+use signed::{Act, StatePlace};
 use trace::Event;
 
 /// The run may sync a few times more than the one that was counted: operations share syncs as they happen to meet.
@@ -52,8 +52,8 @@ fn a_sample_of_crashes_and_disk_errors_loses_nothing_and_sends_nothing_twice() {
         killed::before_sync(5, Unsynced::Lost),
         killed::before_sync(7, Unsynced::Torn),
         killed::after_sync(6),
-        killed::making("rename", 1, Side::Before),
-        killed::reopening("ftruncate", 1, Side::After),
+        killed::making("rename", 1, ConfigSide::Before),
+        killed::reopening("ftruncate", 1, ConfigSide::After),
         killed::answer_outstanding(3),
         refused::working(writer("fdatasync", 7), "EIO", false, End::Stops),
         refused::working(writer("pwrite64", 4), "EIO", false, End::Stops),
@@ -72,15 +72,15 @@ fn a_sample_of_crashes_in_signed_acts_sends_each_at_most_once() {
         eprintln!("skipped: strace cannot strike a running agent here ({why})");
         return;
     }
-    let lost = |nth| Place::BeforeCall { call: "fdatasync", nth, unsynced: Unsynced::Lost };
-    let torn = |nth| Place::BeforeCall { call: "fdatasync", nth, unsynced: Unsynced::Torn };
-    let after = |nth| Place::AfterCall { call: "fdatasync", nth };
-    let refused = |nth| Place::Refused { call: "fdatasync", nth };
-    let request = |nth, side| Place::Request { nth, side };
+    let lost = |nth| StatePlace::BeforeCall { call: "fdatasync", nth, unsynced: Unsynced::Lost };
+    let torn = |nth| StatePlace::BeforeCall { call: "fdatasync", nth, unsynced: Unsynced::Torn };
+    let after = |nth| StatePlace::AfterCall { call: "fdatasync", nth };
+    let refused = |nth| StatePlace::Refused { call: "fdatasync", nth };
+    let request = |nth, side| StatePlace::Request { nth, side };
     // None of these waits for the minute after which a request that never arrived counts as lost.
     let points: Vec<Point> = [
         (Act::DestroyContainer, lost(1)),
-        (Act::DestroyContainer, request(3, Side::Before)),
+        (Act::DestroyContainer, request(3, ConfigSide::Before)),
         (Act::DestroyContainer, lost(7)),
         (Act::DestroyMachine, after(3)),
         (Act::DestroyMachine, refused(7)),
@@ -103,8 +103,8 @@ fn a_sample_of_crashes_while_guests_are_made_makes_each_once() {
         eprintln!("skipped: strace cannot strike a running agent here ({why})");
         return;
     }
-    let lost = Place::BeforeCall { call: "fdatasync", nth: 1, unsynced: Unsynced::Lost };
-    let adopted = Place::AfterCall { call: "fdatasync", nth: 2 };
+    let lost = StatePlace::BeforeCall { call: "fdatasync", nth: 1, unsynced: Unsynced::Lost };
+    let adopted = StatePlace::AfterCall { call: "fdatasync", nth: 2 };
     let points = [(Making::Container, lost), (Making::Clone, adopted)];
     let points = points.map(|(making, place)| made::point(making, place, Meanwhile::Nobody));
     assert_harmless(points.into());
@@ -129,7 +129,7 @@ fn protection_is_given_back_after_a_crash_though_nothing_is_declared() {
         eprintln!("skipped: strace cannot strike a running agent here ({why})");
         return;
     }
-    let place = Place::BeforeCall { call: "fdatasync", nth: 5, unsynced: Unsynced::Lost };
+    let place = StatePlace::BeforeCall { call: "fdatasync", nth: 5, unsynced: Unsynced::Lost };
     assert_harmless(vec![signed::point(Act::DestroyMachine, place)]);
 }
 

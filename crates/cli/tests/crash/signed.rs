@@ -13,7 +13,7 @@ use evenkeel_sim::Event as Happening;
 use crate::campaign::{Outcome, Point};
 use crate::hook::{Aim, Hook};
 use crate::host::{Agent, Ended, Host, Told};
-use crate::killed::{Side, Unsynced, lose};
+use crate::killed::{ConfigSide, Unsynced, lose};
 use crate::toll::Strike;
 use crate::trace::{self, Event};
 use crate::verdict;
@@ -86,7 +86,7 @@ impl Act {
 
 /// Where it is struck.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum StatePlace {
     /// Killed in place of a call, and what a loss of power makes of the bytes that were not synced.
     BeforeCall { call: &'static str, nth: usize, unsynced: Unsynced },
     /// Killed when a call is over and nobody has heard of it.
@@ -94,12 +94,12 @@ pub(crate) enum Place {
     /// The disk refuses the call.
     Refused { call: &'static str, nth: usize },
     /// Killed at a request to the node.
-    Request { nth: usize, side: Side },
+    Request { nth: usize, side: ConfigSide },
     /// Nothing happens.
     Nowhere,
 }
 
-impl Place {
+impl StatePlace {
     pub(crate) fn hook(self) -> Hook {
         let aim = |call, nth| Aim { call, nth, segment_only: false };
         match self {
@@ -128,8 +128,8 @@ impl Place {
         match self {
             Self::BeforeCall { .. } | Self::AfterCall { .. } => "killed at a call",
             Self::Refused { .. } => "EIO",
-            Self::Request { side: Side::Before, .. } => "killed before a request arrives",
-            Self::Request { side: Side::After, .. } => "killed before an answer arrives",
+            Self::Request { side: ConfigSide::Before, .. } => "killed before a request arrives",
+            Self::Request { side: ConfigSide::After, .. } => "killed before an answer arrives",
             Self::Nowhere => "undisturbed",
         }
     }
@@ -146,25 +146,27 @@ fn points_of(act: Act) -> Vec<Point> {
     let mut places = Vec::new();
     for (call, count) in calls {
         for nth in 1..=count {
-            places.push(Place::BeforeCall { call, nth, unsynced: Unsynced::Kept });
-            places.push(Place::AfterCall { call, nth });
-            places.push(Place::Refused { call, nth });
+            places.push(StatePlace::BeforeCall { call, nth, unsynced: Unsynced::Kept });
+            places.push(StatePlace::AfterCall { call, nth });
+            places.push(StatePlace::Refused { call, nth });
             if call == "fdatasync" {
                 let power = [Unsynced::Lost, Unsynced::Torn];
-                places.extend(power.map(|unsynced| Place::BeforeCall { call, nth, unsynced }));
+                places.extend(power.map(|unsynced| StatePlace::BeforeCall { call, nth, unsynced }));
             }
         }
     }
     if requests > 0 {
-        for side in [Side::Before, Side::After] {
-            places.extend((1..=requests + MORE_REQUESTS).map(|nth| Place::Request { nth, side }));
+        for side in [ConfigSide::Before, ConfigSide::After] {
+            places.extend(
+                (1..=requests + MORE_REQUESTS).map(|nth| StatePlace::Request { nth, side }),
+            );
         }
     }
     places.into_iter().map(|place| point(act, place)).collect()
 }
 
 /// One act, struck at one place.
-pub(crate) fn point(act: Act, place: Place) -> Point {
+pub(crate) fn point(act: Act, place: StatePlace) -> Point {
     let row = format!("signed {}: {}", act.name(), place.kind());
     Point { row, name: format!("{place:?}"), run: Box::new(move || run(act, place)) }
 }
@@ -178,7 +180,7 @@ struct Measured {
 
 fn measure(act: Act) -> Measured {
     let mut stage = Stage::set(act);
-    let struck = stage.strike(Place::Nowhere);
+    let struck = stage.strike(StatePlace::Nowhere);
     assert_eq!(struck.told.code, Some(0), "{:?}", struck.told);
     let count = |call| trace::most_by_one_thread(&struck.ended.trace, call);
     let calls = FILE_CALLS.into_iter().map(|call| (call, count(call)));
@@ -187,7 +189,7 @@ fn measure(act: Act) -> Measured {
     Measured { calls, requests: struck.requests.len() }
 }
 
-fn run(act: Act, place: Place) -> Outcome {
+fn run(act: Act, place: StatePlace) -> Outcome {
     let mut stage = Stage::set(act);
     let struck = stage.strike(place);
     let end = verdict::judge(&mut stage, &struck);
@@ -252,7 +254,7 @@ impl Stage {
     }
 
     /// Delivers the envelope, strikes, and waits for the end of the agent; one that lives is ended by force.
-    fn strike(&mut self, place: Place) -> Struck {
+    fn strike(&mut self, place: StatePlace) -> Struck {
         let mut agent = self.agent.take().expect("a stage is struck once");
         let hook = place.hook();
         self.host.trace(&mut agent, &hook);
@@ -268,12 +270,12 @@ impl Stage {
         self.host.toll.set(None);
         let refused = ended.events.iter().any(|event| matches!(event, Event::Refused { .. }));
         let reached = match place {
-            Place::Refused { .. } => refused,
-            Place::Request { .. } => killed_at_request,
-            Place::BeforeCall { .. } | Place::AfterCall { .. } => !answered,
-            Place::Nowhere => false,
+            StatePlace::Refused { .. } => refused,
+            StatePlace::Request { .. } => killed_at_request,
+            StatePlace::BeforeCall { .. } | StatePlace::AfterCall { .. } => !answered,
+            StatePlace::Nowhere => false,
         };
-        if let Place::BeforeCall { unsynced, .. } = place
+        if let StatePlace::BeforeCall { unsynced, .. } = place
             && reached
         {
             lose(&self.host.journal(), &ended.events, unsynced);

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::killed::Side;
+use crate::killed::ConfigSide;
 
 /// A killed process is gone within this time.
 const DEATH_MAX: Duration = Duration::from_mins(2);
@@ -18,7 +18,7 @@ const DEATH_MAX: Duration = Duration::from_mins(2);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Strike {
     pub(crate) nth: usize,
-    pub(crate) side: Side,
+    pub(crate) side: ConfigSide,
     pub(crate) process: u32,
 }
 
@@ -76,7 +76,7 @@ fn pass_all(client: TcpStream, node: &str, counted: &Mutex<Counted>) -> std::io:
     let mut from_server = BufReader::new(server);
     while let Some(request) = message(&mut from_client)? {
         let strike = count(counted, &request);
-        if let Some(Strike { side: Side::Before, process, .. }) = strike {
+        if let Some(Strike { side: ConfigSide::Before, process, .. }) = strike {
             kill(process);
             break;
         }

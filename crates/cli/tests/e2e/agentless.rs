@@ -171,5 +171,5 @@ fn a_guest_that_nobody_says_how_to_make_is_a_problem() {
     let node = kept(4);
     node.desk.write("desired/new.toml", "guest.900 = { kind = \"lxc\" }\n");
     let told = node.run("apply", &["-c", "agent.toml", "-y"]).ends_with(1);
-    assert!(told.stdout.contains("no `source` says what to make it from"), "{}", told.stdout);
+    assert!(told.stdout.contains("it has no `source` to make it from"), "{}", told.stdout);
 }

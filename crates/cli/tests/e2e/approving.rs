@@ -117,7 +117,7 @@ fn z07_a_signed_file_is_called_after_its_item_and_replaces_nothing() {
     assert!(told.stderr.contains(&format!("pending      {id}")), "{}", told.stderr);
     let first = operator.desk.read(&name);
     let told = operator.run(&sign).ends_with(1);
-    assert!(told.stderr.contains(&format!("{name} is there already")), "{}", told.stderr);
+    assert!(told.stderr.contains(&format!("{name} already exists")), "{}", told.stderr);
     assert_eq!(operator.desk.read(&name), first);
     operator.run(&["verify", &name, "--trust", "trust.toml"]).ends_with(0);
 }

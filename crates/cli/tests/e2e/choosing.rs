@@ -93,7 +93,7 @@ fn a_plan_of_one_guest_reads_that_guest_and_nothing_else() {
     node.desk.write("desired/gone.toml", "guest.900 = { kind = \"lxc\" }\n");
     let before = node.requests().len();
     let told = plan(&node, &["900"]).ends_with(0);
-    assert!(told.stdout.contains("the guest is not there"), "{}", told.stdout);
+    assert!(told.stdout.contains("the guest does not exist"), "{}", told.stdout);
     let paths: Vec<String> =
         node.requests()[before..].iter().map(|request| request.path.clone()).collect();
     assert!(paths.iter().any(|path| path.contains("/cluster/nextid")), "{paths:?}");

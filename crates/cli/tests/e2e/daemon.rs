@@ -99,7 +99,7 @@ fn n10_broken_files_keep_what_was_good_and_it_says_so() {
     assert!(why(&broken["agent"]["desired"]["trouble"]).contains("web.toml:3:1"), "{broken:#}");
     assert!(why(&broken["agent"]["configuration_trouble"]).contains("intervall"), "{broken:#}");
     let shown = status(&node, &[]).ends_with(3).stdout;
-    assert!(shown.contains("what was good before holds"), "{shown}");
+    assert!(shown.contains("the last valid version stays in use"), "{shown}");
 
     std::fs::remove_file(node.desk.work.path().join("desired/web.toml")).unwrap();
     agent.signal("HUP");

@@ -30,7 +30,7 @@ fn a_failure_is_held_with_its_reason_and_next_try_until_somebody_asks() {
     assert!(why.contains("failed once, tried again at") && why.contains("vmbr9"), "{why}");
     assert_eq!(writes(&node).len(), 1, "it is not tried at every pass");
     let run = node.desk.run("retry", &["lxc/100", "-c", "agent.toml"]).ends_with(0);
-    assert!(run.stdout.contains("what failed on guest 100 is tried at once"), "{}", run.stdout);
+    assert!(run.stdout.contains("the agent retries guest 100 now"), "{}", run.stdout);
     wait_for(|| agent.log(), || (writes(&node).len() == 2).then_some(()));
     agent.terminate();
 }
@@ -47,7 +47,7 @@ fn retry_without_an_agent_is_kept_for_the_next_one() {
     let run = node.desk.run("retry", &retry).ends_with(0);
     assert!(run.stdout.contains("tried by the next pass"), "{}", run.stdout);
     let run = node.desk.run("retry", &retry).ends_with(5);
-    assert!(run.stderr.contains("nothing on guest 100 waits"), "{}", run.stderr);
+    assert!(run.stderr.contains("no failed action waits on guest 100"), "{}", run.stderr);
     node.desk.run("retry", &["lxc/100", "--state", "elsewhere"]).ends_with(5);
     let agent = Agent::start(&node);
     wait_for(|| agent.log(), || (writes(&node).len() == 3).then_some(()));

@@ -24,7 +24,7 @@ fn the_drift_of_an_observed_guest_is_shown_and_left() {
     let plan = node.run("plan", &["--desired", "desired", "--detailed-exitcode"]).ends_with(0);
     insta::assert_snapshot!("observed-guests", plan.story());
     let applied = node.run("apply", &APPLY).ends_with(0);
-    assert!(applied.stdout.contains("the guest is only observed"), "{}", applied.stdout);
+    assert!(applied.stdout.contains("the guest is in observe mode"), "{}", applied.stdout);
     assert_eq!(writes(&node), Vec::<String>::new());
 }
 
@@ -35,7 +35,7 @@ fn a_host_that_observes_changes_nothing_until_it_enforces() {
     let base = usual(&node);
     configure(&node, &format!("{base}\npolicy.mode = \"observe\""));
     let plan = node.desk.run("plan", &["-c", "agent.toml", "--detailed-exitcode"]).ends_with(0);
-    assert!(plan.stdout.contains("held: this host only observes"), "{}", plan.stdout);
+    assert!(plan.stdout.contains("held: this host is in observe mode"), "{}", plan.stdout);
     node.desk.run("apply", &["-c", "agent.toml", "-y"]).ends_with(0);
     assert_eq!(writes(&node), Vec::<String>::new());
     configure(&node, &base);

@@ -252,7 +252,7 @@ fn a_file_that_is_there_is_not_overwritten_unless_forced() {
     operator.trust("ed25519");
     operator.desk.write("approval.json", "precious");
     let told = operator.approve("approval.json").ends_with(1);
-    assert!(told.stderr.contains("approval.json is there already"), "{}", told.stderr);
+    assert!(told.stderr.contains("approval.json already exists"), "{}", told.stderr);
     assert!(
         !told.stderr.contains("You sign"),
         "it is said before anybody reads or touches anything"

@@ -37,7 +37,7 @@ fn host(desk: &Desk, hub: &HubProcess, name: &str) -> [Running; 2] {
 async fn push(browser: &Browser, hub: &HubProcess, host: &str, text: &str) {
     browser.open(&format!("{}/console/hosts/{host}/edit", hub.url)).await;
     browser.fill("#text-0", text).await;
-    browser.sees("Can be read: 1 guest").await;
+    browser.sees("Valid: 1 guest").await;
     browser.fill("#message", "from the console").await;
     browser.click("button[value=push]").await;
     browser.until("/documents\\/[0-9]+$/.test(location.pathname)").await;
@@ -92,7 +92,7 @@ async fn signed(desk: &Desk, hub: &HubProcess, browser: &Browser) {
     push(browser, hub, "pve1", GONE).await;
     browser.open(&format!("{}/console/approvals", hub.url)).await;
     browser.until("document.querySelector('article.card pre.command')").await;
-    browser.sees("What is lost").await;
+    browser.sees("Data that is lost").await;
     let command = browser
         .script("return document.querySelector('article.card pre.command').textContent")
         .await;

@@ -30,7 +30,7 @@ pub struct ActionRow {
     /// What it does, as a sentence.
     pub summary: &'static str,
     /// Who may have it carried out.
-    pub execution: Execution,
+    pub execution: ExecutionRight,
     /// What it costs, its parameters aside.
     pub cost: ActionCost,
     /// Its parameters besides configuration keys.
@@ -69,7 +69,7 @@ pub struct ActionRow {
 
 /// Who may have an action carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Execution {
+pub enum ExecutionRight {
     /// Planned from desired files, unless its parameters are destructive.
     Planned,
     /// Planned, and signed where its parameters are destructive.
@@ -295,43 +295,45 @@ impl ActionKind {
     /// Why nobody can have it done at all; none if somebody can.
     pub fn no_executor(self) -> Option<&'static str> {
         match self.row().execution {
-            Execution::Planned
-            | Execution::PlannedOrSigned
-            | Execution::Signed
-            | Execution::SignedRequest
-            | Execution::Asked => None,
-            Execution::NotYet(why) => Some(why),
-            Execution::Never => Some("evenkeel never does it"),
+            ExecutionRight::Planned
+            | ExecutionRight::PlannedOrSigned
+            | ExecutionRight::Signed
+            | ExecutionRight::SignedRequest
+            | ExecutionRight::Asked => None,
+            ExecutionRight::NotYet(why) => Some(why),
+            ExecutionRight::Never => Some("evenkeel never does it"),
         }
     }
 
     /// Why nobody can have it done with a signature; none if that is possible.
     pub fn not_signable(self) -> Option<String> {
         match self.row().execution {
-            Execution::PlannedOrSigned | Execution::Signed | Execution::SignedRequest => None,
-            Execution::Planned => Some(format!("a signed {self} has no executor: declare it")),
-            Execution::Asked => Some(format!("{self} needs no signature: ask for it")),
-            Execution::NotYet(why) => Some(format!("{self}: {why}")),
-            Execution::Never => Some(format!("evenkeel never does a {self}")),
+            ExecutionRight::PlannedOrSigned
+            | ExecutionRight::Signed
+            | ExecutionRight::SignedRequest => None,
+            ExecutionRight::Planned => Some(format!("a signed {self} has no executor: declare it")),
+            ExecutionRight::Asked => Some(format!("{self} needs no signature: ask for it")),
+            ExecutionRight::NotYet(why) => Some(format!("{self}: {why}")),
+            ExecutionRight::Never => Some(format!("evenkeel never does a {self}")),
         }
     }
 
     /// Whether it is done at once when somebody asks for it, without a signature.
     pub fn runs_when_asked(self) -> bool {
-        self.row().execution == Execution::Asked
+        self.row().execution == ExecutionRight::Asked
     }
 
     /// Why nobody can ask for it by hand; none if that is possible.
     pub fn not_requestable(self) -> Option<String> {
         match self.row().execution {
-            Execution::PlannedOrSigned
-            | Execution::Signed
-            | Execution::SignedRequest
-            | Execution::Asked => None,
-            Execution::Planned => {
+            ExecutionRight::PlannedOrSigned
+            | ExecutionRight::Signed
+            | ExecutionRight::SignedRequest
+            | ExecutionRight::Asked => None,
+            ExecutionRight::Planned => {
                 Some(format!("{self} is not requested by hand: declare it in the desired files"))
             }
-            Execution::NotYet(_) | Execution::Never => self.not_signable(),
+            ExecutionRight::NotYet(_) | ExecutionRight::Never => self.not_signable(),
         }
     }
 
@@ -417,7 +419,8 @@ mod tests {
                     param.name
                 );
             }
-            let unsigned = [Execution::Planned, Execution::Asked].contains(&row.execution);
+            let unsigned =
+                [ExecutionRight::Planned, ExecutionRight::Asked].contains(&row.execution);
             let sendable = kind.not_signable().is_none() || unsigned;
             assert_eq!(sendable, row.proof != Proof::NotRead, "{kind}: what is sent can be proven");
             assert_eq!(

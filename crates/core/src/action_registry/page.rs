@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{ActionCost, ActionKind, ActionRow, Execution, LaneUse, LossRule, Proof, WorstEffect};
+use super::{
+    ActionCost, ActionKind, ActionRow, ExecutionRight, LaneUse, LossRule, Proof, WorstEffect,
+};
 use crate::actual::Power;
 use crate::model::id::GuestKind;
 use crate::operate::operation::OpPhase;
@@ -32,7 +34,7 @@ pub fn reference() -> String {
 }
 
 fn section(page: &mut String, kind: ActionKind, row: &ActionRow) {
-    if row.execution == Execution::Never {
+    if row.execution == ExecutionRight::Never {
         return;
     }
     write!(page, "\n## `{kind}`\n\n- Call: `{}`", row.call).expect(INFALLIBLE);
@@ -87,15 +89,15 @@ fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-fn runs(execution: Execution) -> &'static str {
+fn runs(execution: ExecutionRight) -> &'static str {
     match execution {
-        Execution::Planned => "when declared",
-        Execution::PlannedOrSigned => "when declared, or signed",
-        Execution::Signed => "signed, when declared or asked for",
-        Execution::SignedRequest => "signed, when asked for",
-        Execution::Asked => "at once, when asked for",
-        Execution::NotYet(_) => "not yet",
-        Execution::Never => "never",
+        ExecutionRight::Planned => "when declared",
+        ExecutionRight::PlannedOrSigned => "when declared, or signed",
+        ExecutionRight::Signed => "signed, when declared or asked for",
+        ExecutionRight::SignedRequest => "signed, when asked for",
+        ExecutionRight::Asked => "at once, when asked for",
+        ExecutionRight::NotYet(_) => "not yet",
+        ExecutionRight::Never => "never",
     }
 }
 

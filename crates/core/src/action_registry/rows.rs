@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::param::{flag, param, text};
 use super::{
-    ActionCost, ActionRow, AppliesWaiting, Execution, FilledFrom, LaneUse, LossRule, NullAnswer,
-    OriginEffect, ParamForm, Proof, RefusalMeaning, Replacement, TaskSubject, TaskTypes,
+    ActionCost, ActionRow, AppliesWaiting, ExecutionRight, FilledFrom, LaneUse, LossRule,
+    NullAnswer, OriginEffect, ParamForm, Proof, RefusalMeaning, Replacement, TaskSubject,
+    TaskTypes,
 };
 use crate::actual::Power;
 use crate::gate::classify::ActionClass;
@@ -48,7 +49,7 @@ macro_rules! actions {
 const PLAIN: ActionRow = ActionRow {
     name: "",
     summary: "",
-    execution: Execution::NotYet("it is not available yet"),
+    execution: ExecutionRight::NotYet("it is not available yet"),
     cost: ActionCost::Always(ActionClass::Benign, ""),
     params: &[],
     takes_keys: false,
@@ -78,7 +79,7 @@ const fn tasks(lxc: &'static [&'static str], qemu: &'static [&'static str]) -> T
 
 actions! {
     SetConfig "set_config" "Write configuration keys." {
-        execution: Execution::PlannedOrSigned,
+        execution: ExecutionRight::PlannedOrSigned,
         cost: ActionCost::ByChanges,
         params: &[
             param("background_delay", ParamForm::Count),
@@ -95,7 +96,7 @@ actions! {
         applies_waiting: AppliesWaiting::StoppedMachine,
     }
     Start "start" "Start the guest." {
-        execution: Execution::Planned,
+        execution: ExecutionRight::Planned,
         call: "POST status/start",
         tasks: tasks(&["vzstart", "hastart"], &["qmstart", "hastart"]),
         proof: Proof::PowerState(Power::Running),
@@ -103,7 +104,7 @@ actions! {
         rights: &[("/vms", "VM.PowerMgmt")],
     }
     Shutdown "shutdown" "Ask the guest to go down." {
-        execution: Execution::Planned,
+        execution: ExecutionRight::Planned,
         cost: always(ActionClass::Disruptive, "takes the guest down"),
         params: &[flag("forceStop").interrupts(), param("timeout", ParamForm::Count)],
         call: "POST status/shutdown",
@@ -113,7 +114,7 @@ actions! {
         rights: &[("/vms", "VM.PowerMgmt")],
     }
     Stop "stop" "Take the guest down at once." {
-        execution: Execution::Planned,
+        execution: ExecutionRight::Planned,
         cost: always(ActionClass::Disruptive, "cuts the guest's power"),
         params: &[flag("overrule-shutdown").interrupts(), param("timeout", ParamForm::Count)],
         call: "POST status/stop",
@@ -123,7 +124,7 @@ actions! {
         rights: &[("/vms", "VM.PowerMgmt")],
     }
     Resize "resize" "Grow a volume." {
-        execution: Execution::Planned,
+        execution: ExecutionRight::Planned,
         cost: ActionCost::ByGrowth,
         params: &[text("digest"), param("disk", ParamForm::Slot), text("size")],
         call: "PUT resize",
@@ -133,7 +134,7 @@ actions! {
         rights: &[("/vms", "VM.Config.Disk"), ("/storage", "Datastore.AllocateSpace")],
     }
     Create "create" "Make a new guest." {
-        execution: Execution::Planned,
+        execution: ExecutionRight::Planned,
         cost: ActionCost::ByFreeNumber,
         params: &[
             text("bwlimit"),
@@ -153,7 +154,7 @@ actions! {
         rights: &[("/vms", "VM.Allocate"), ("/storage", "Datastore.AllocateSpace")],
     }
     Clone "clone" "Make a new guest from another one." {
-        execution: Execution::Planned,
+        execution: ExecutionRight::Planned,
         cost: ActionCost::ByFreeNumber,
         params: &[
             text("bwlimit"),
@@ -187,7 +188,7 @@ actions! {
         ],
     }
     Restore "restore" "Make a guest from a backup." {
-        execution: Execution::Planned,
+        execution: ExecutionRight::Planned,
         cost: ActionCost::ByFreeNumber,
         params: &[
             param("archive", ParamForm::Volume),
@@ -209,7 +210,7 @@ actions! {
         rights: &[("/vms", "VM.Allocate"), ("/storage", "Datastore.AllocateSpace")],
     }
     Snapshot "snapshot" "Take a snapshot." {
-        execution: Execution::Asked,
+        execution: ExecutionRight::Asked,
         params: &[text("description"), param("snapname", ParamForm::Snapshot), flag("vmstate")],
         call: "POST snapshot",
         tasks: tasks(&["vzsnapshot"], &["qmsnapshot"]),
@@ -217,7 +218,7 @@ actions! {
         rights: &[("/vms", "VM.Snapshot")],
     }
     Backup "backup" "Save the guest to a storage." {
-        execution: Execution::Asked,
+        execution: ExecutionRight::Asked,
         params: &[
             flag("remove").destroys_if_on("removes older backups by the storage's retention"),
             param("storage", ParamForm::Storage),
@@ -228,7 +229,7 @@ actions! {
         rights: &[("/vms", "VM.Backup"), ("/storage", "Datastore.AllocateSpace")],
     }
     Destroy "destroy" "Remove the guest and its volumes." {
-        execution: Execution::Signed,
+        execution: ExecutionRight::Signed,
         cost: ActionCost::ByOrigin,
         params: &[
             flag("destroy-unreferenced-disks")
@@ -253,7 +254,7 @@ actions! {
         rights: &[("/vms", "VM.Allocate")],
     }
     Rollback "rollback" "Put the guest back to a snapshot." {
-        execution: Execution::SignedRequest,
+        execution: ExecutionRight::SignedRequest,
         cost: always(ActionClass::Destructive, "everything since the snapshot is lost"),
         // A snapshot's name is re-used; its time is not.
         params: &[
@@ -271,7 +272,7 @@ actions! {
         rights: &[("/vms", "VM.Snapshot.Rollback")],
     }
     DeleteSnapshot "delete_snapshot" "Remove a snapshot." {
-        execution: Execution::SignedRequest,
+        execution: ExecutionRight::SignedRequest,
         cost: always(ActionClass::Destructive, "a point in time is lost"),
         params: &[
             flag("force").spelled_out().default("0"),
@@ -287,7 +288,7 @@ actions! {
         rights: &[("/vms", "VM.Snapshot")],
     }
     DeleteVolume "delete_volume" "Remove a volume that is no longer attached." {
-        execution: Execution::SignedRequest,
+        execution: ExecutionRight::SignedRequest,
         cost: always(ActionClass::Destructive, "the volume is freed"),
         // The slot is where it stands, the volume is what is lost.
         params: &[
@@ -305,7 +306,7 @@ actions! {
         rights: &[("/vms", "VM.Config.Disk")],
     }
     MoveVolume "move_volume" "Move a volume to another storage; the old one stays, detached." {
-        execution: Execution::Planned,
+        execution: ExecutionRight::Planned,
         cost: ActionCost::ByMove,
         params: &[
             text("bwlimit"),
@@ -348,7 +349,7 @@ actions! {
         rights: &[("/vms", "VM.Migrate")],
     }
     Template "template" "Turn the guest into a template." {
-        execution: Execution::Signed,
+        execution: ExecutionRight::Signed,
         cost: always(
             ActionClass::Destructive,
             "the guest can never start again, and its volumes become read-only",
@@ -365,12 +366,12 @@ actions! {
         rights: &[("/vms", "VM.Allocate")],
     }
     WipeStorage "wipe_storage" "Known, never executed: empty a storage." {
-        execution: Execution::Never,
+        execution: ExecutionRight::Never,
         cost: always(ActionClass::Destructive, "everything on the storage is lost"),
         origin: OriginEffect::Ends,
     }
     Decommission "decommission" "Known, never executed: take the host out of service." {
-        execution: Execution::Never,
+        execution: ExecutionRight::Never,
         cost: always(ActionClass::Destructive, "the host is taken out of service"),
         origin: OriginEffect::Ends,
     }

@@ -41,7 +41,7 @@ pub fn marks(guest: &Guest) -> BTreeSet<String> {
     let Ok(config) = &guest.config else {
         return BTreeSet::new();
     };
-    let side: Side = |field| field.current.as_ref();
+    let side: ConfigSide = |field| field.current.as_ref();
     let mut marks = volumes(config, side);
     marks.extend(addresses(config, side));
     marks.extend(Some(uuid(config, side)).filter(|(_, text)| !text.is_empty()));
@@ -49,9 +49,9 @@ pub fn marks(guest: &Guest) -> BTreeSet<String> {
 }
 
 /// Which of a key's two values counts.
-type Side = fn(&ConfigField) -> Option<&ValueReading>;
+type ConfigSide = fn(&ConfigField) -> Option<&ValueReading>;
 
-fn identity_by(guest: &Guest, side: Side) -> Result<IdentityHash, Unproven> {
+fn identity_by(guest: &Guest, side: ConfigSide) -> Result<IdentityHash, Unproven> {
     let config = guest.config.as_ref().map_err(|error| Unproven::Unreadable(error.to_string()))?;
     let mut marks = volumes(config, side);
     marks.extend(addresses(config, side));
@@ -83,7 +83,7 @@ fn identity_by(guest: &Guest, side: Side) -> Result<IdentityHash, Unproven> {
 type Mark = (&'static str, String);
 
 /// Volumes that hold data: not CD-ROMs, not cloud-init, not what is detached.
-fn volumes(config: &GuestConfig, side: Side) -> Vec<Mark> {
+fn volumes(config: &GuestConfig, side: ConfigSide) -> Vec<Mark> {
     properties(config, side)
         .filter(|(hazard, property)| *hazard != Hazard::UnusedVolume && !property.is_cdrom())
         .filter_map(|(_, property)| match property.volume()? {
@@ -97,7 +97,7 @@ fn volumes(config: &GuestConfig, side: Side) -> Vec<Mark> {
         .collect()
 }
 
-fn addresses(config: &GuestConfig, side: Side) -> Vec<Mark> {
+fn addresses(config: &GuestConfig, side: ConfigSide) -> Vec<Mark> {
     properties(config, side)
         .filter_map(|(_, property)| property.get("hwaddr").or_else(|| property.get("macaddr")))
         .filter_map(
@@ -108,7 +108,7 @@ fn addresses(config: &GuestConfig, side: Side) -> Vec<Mark> {
 
 /// A slot or a card whose text cannot be read still tells one guest from another: leaving it out would
 /// let what it holds change unseen.
-fn unread(config: &GuestConfig, side: Side) -> impl Iterator<Item = Mark> {
+fn unread(config: &GuestConfig, side: ConfigSide) -> impl Iterator<Item = Mark> {
     config.fields.iter().filter_map(move |field| {
         let Value::Odd(text) = &side(field)?.value else {
             return None;
@@ -119,7 +119,7 @@ fn unread(config: &GuestConfig, side: Side) -> impl Iterator<Item = Mark> {
     })
 }
 
-fn properties(config: &GuestConfig, side: Side) -> impl Iterator<Item = (Hazard, &Property)> {
+fn properties(config: &GuestConfig, side: ConfigSide) -> impl Iterator<Item = (Hazard, &Property)> {
     config.fields.iter().filter_map(move |field| {
         let property = side(field)?.value.as_property()?;
         Some((field.key.key().hazard, property))
@@ -128,7 +128,7 @@ fn properties(config: &GuestConfig, side: Side) -> impl Iterator<Item = (Hazard,
 
 fn value<'c>(
     config: &'c GuestConfig,
-    side: Side,
+    side: ConfigSide,
     kind: GuestKind,
     name: &str,
 ) -> Option<&'c Value> {
@@ -136,13 +136,13 @@ fn value<'c>(
     side(field).map(|reading| &reading.value)
 }
 
-fn named(config: &GuestConfig, side: Side, kind: GuestKind, name: &'static str) -> Mark {
+fn named(config: &GuestConfig, side: ConfigSide, kind: GuestKind, name: &'static str) -> Mark {
     let key = registry::find(kind, name).expect("the marks of creation are in the registry").key();
     let text = value(config, side, kind, name).map(|value| print::pve(&key.format, value));
     (name, text.unwrap_or_default())
 }
 
-fn uuid(config: &GuestConfig, side: Side) -> Mark {
+fn uuid(config: &GuestConfig, side: ConfigSide) -> Mark {
     let uuid = value(config, side, GuestKind::Qemu, "smbios1").and_then(Value::as_property);
     match uuid.and_then(|smbios| smbios.get("uuid")) {
         Some(Value::Text(uuid)) => ("uuid", uuid.to_ascii_lowercase()),

@@ -43,7 +43,7 @@ pub struct Snapshot {
     /// Numbers that are taken although no guest of that number could be listed.
     pub hidden: BTreeSet<VmId>,
     /// Whether a guest that is not listed can be taken as absent.
-    pub coverage: Coverage,
+    pub coverage: ListCoverage,
 }
 
 impl Snapshot {
@@ -53,7 +53,7 @@ impl Snapshot {
         let is_somewhere = self.guests.contains_key(&declared)
             || self.elsewhere.contains_key(&declared)
             || self.hidden.contains(&declared);
-        self.coverage == Coverage::Whole && !is_somewhere
+        self.coverage == ListCoverage::Whole && !is_somewhere
     }
 }
 
@@ -68,7 +68,7 @@ pub struct Elsewhere {
 
 /// Whether the list of guests is known to be whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Coverage {
+pub enum ListCoverage {
     /// Every guest was listed: rights and quorum were checked.
     Whole,
     /// Guests may be missing from the list, for this reason.

@@ -28,12 +28,28 @@ fn no_version() -> TrustVersion {
     TrustVersion(0)
 }
 
+/// No journal comes so far. A head beyond it is made up by a thief of the host key: it would hold signed work for good,
+/// because no epoch follows it and no trust file reaches its version.
+pub const HEAD_NUMBER_MAX: u64 = 1 << 53;
+
+/// By how many epochs a journal may have been put back at once; each is an acknowledged rollback.
+pub const EPOCH_STEP_MAX: u64 = 1 << 20;
+
 impl JournalHead {
+    /// Whether a journal that now stands at `own` may ever have come here.
+    pub fn is_within_reach(&self, own: &Self) -> bool {
+        self.epoch <= own.epoch.saturating_add(EPOCH_STEP_MAX)
+    }
+
     pub(super) fn read(fields: &mut JsonFields) -> Result<Self, Malformed> {
-        let epoch = fields.integer("epoch")?;
-        let seq = fields.integer("seq")?;
+        let mut number = |name: &str| match fields.integer(name)? {
+            number if number <= HEAD_NUMBER_MAX => Ok(number),
+            _ => Err(Malformed::new(format!("`{name}` is greater than {HEAD_NUMBER_MAX}"))),
+        };
+        let epoch = number("epoch")?;
+        let seq = number("seq")?;
+        let trust = number("trust_version")?;
         let sum = fields.parsed("sum")?;
-        let trust = fields.integer("trust_version")?;
         Ok(Self { epoch, seq, sum, trust_version: TrustVersion(trust) })
     }
 }

@@ -27,7 +27,9 @@ mod sealed;
 mod verdict;
 
 pub use acknowledge::{ACKNOWLEDGE_FORMAT, AcknowledgeStatement, Acknowledged};
-pub use anchor::{Anchor, JournalHead, RememberedHeads, judge_anchor};
+pub use anchor::{
+    Anchor, EPOCH_STEP_MAX, HEAD_NUMBER_MAX, JournalHead, RememberedHeads, judge_anchor,
+};
 pub use author::{
     AUTHOR_WINDOW_MAX_S, DESIRED_FORMAT, DESIRED_FORMAT_V1, DesiredStatement, DocumentBase,
     SignedBase,

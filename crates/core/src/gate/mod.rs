@@ -16,4 +16,4 @@ pub mod new_guest;
 mod planned;
 pub mod rights;
 
-pub use planned::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
+pub use planned::{FreshGuest, GateVerdict, NodeSite, judge};

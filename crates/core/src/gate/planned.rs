@@ -6,16 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::actual::{Coverage, Guest, Snapshot};
+use crate::actual::{Guest, ListCoverage, Snapshot};
 use crate::desired::{self, Desired};
-use crate::gate::compensation::RemovalVerdict;
-use crate::gate::create_policy::CreateContext;
-use crate::gate::new_guest::SourceContent;
 use crate::model::id::{NodeName, VmId};
 use crate::model::reason::{ReasonCode, Refusal};
 use crate::model::release::Release;
-use crate::operate::operation::MakingMemory;
-use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, VolumeMemory, plan};
+use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, plan};
 use crate::value::compare::Conventions;
 use crate::value::{Value, print, read};
 
@@ -48,7 +44,7 @@ impl NodeSite {
             guests: guest.map(|guest| (vmid, guest.clone())).into_iter().collect(),
             elsewhere: BTreeMap::new(),
             hidden: BTreeSet::new(),
-            coverage: Coverage::Whole,
+            coverage: ListCoverage::Whole,
         }
     }
 }
@@ -87,30 +83,14 @@ pub enum GateVerdict {
     Refused(Box<PlanProblem>),
 }
 
-/// What is known in the lane besides the guest itself.
-#[derive(Debug, Clone, Default)]
-pub struct LaneFacts {
-    /// What the journal remembers of its volumes.
-    pub memory: VolumeMemory,
-    /// What the journal knows of its making.
-    pub making: MakingMemory,
-    /// What was found beside a guest of ours that may go unsigned.
-    pub removal: Option<RemovalVerdict>,
-    /// What root lets a hub have made, and what of it is used now.
-    pub create: CreateContext,
-    /// What was found in the source of a guest that is to be made.
-    pub source: Option<SourceContent>,
-}
-
-/// Judges a planned action again, on a fresh read of its guest and on what else is known by now.
+/// Judges a planned action again, on a fresh read of its guest and on what is known of it by now.
 pub fn judge(
     planned: &Action,
     desired: &desired::DeclaredGuest,
     fresh: FreshGuest<'_>,
     site: &NodeSite,
-    facts: LaneFacts,
+    context: &PlanContext,
 ) -> GateVerdict {
-    let LaneFacts { memory, making, removal, create, source } = facts;
     let vmid = desired.id.vmid;
     let desired_id = desired.id;
     if fresh.guest().is_none() && !planned.step.kind().creates_guest() {
@@ -121,16 +101,11 @@ pub fn judge(
     }
     let desired = Desired { guests: [(vmid, desired.clone())].into() };
     let actual = site.snapshot(vmid, fresh.guest());
-    let memories = [(vmid, memory)].into();
-    let never_run = making.never_ran(desired_id);
-    if let (Step::Remove(_), Some(Err(refusal))) = (&planned.step, &removal) {
+    let never_run = context.making.never_ran(desired_id);
+    if let (Step::Remove(_), Some(Err(refusal))) = (&planned.step, context.removals.get(&vmid)) {
         return GateVerdict::Held(Held::Until(refusal.clone()));
     }
-    let removals = removal.map(|verdict| (vmid, verdict)).into_iter().collect();
-    let sources = source.map(|source| (vmid, source)).into_iter().collect();
-    let context =
-        PlanContext { memories, making, removals, create, sources, ..PlanContext::default() };
-    let Some(now) = plan(&desired, &actual, &context).guests.into_iter().next() else {
+    let Some(now) = plan(&desired, &actual, context).guests.into_iter().next() else {
         return GateVerdict::Unneeded;
     };
     let wanted = &planned.step;

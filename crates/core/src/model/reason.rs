@@ -34,41 +34,41 @@ macro_rules! reason_codes {
 }
 
 reason_codes! {
-    /// It costs nothing that cannot be set back, or only what was declared.
+    /// It needs no signature: it is reversible, or you declared it.
     Allowed = "allowed",
     /// An operator signed exactly this act.
     AllowedSigned = "allowed_signed",
     /// It needs an operator's signature and has none.
     PendingSignature = "pending_signature",
-    /// A signature is by a key nobody enrolled.
+    /// The key of a signature is not enrolled.
     UnknownSigner = "unknown_signer",
-    /// The key's role does not sign this kind of statement.
+    /// The key's role may not sign this kind of statement.
     RoleDenied = "role_denied",
-    /// Op, guest or a parameter differs from what was signed.
+    /// Op, guest or a parameter differs from the signed statement.
     BindingMismatch = "binding_mismatch",
     /// It was signed for another host.
     HostMismatch = "host_mismatch",
     /// Another guest has this number now.
     IdentityMismatch = "identity_mismatch",
-    /// Which guest has this number cannot be proven.
+    /// evenkeel cannot prove which guest has this number.
     IdentityUnproven = "identity_unproven",
     /// The configuration changed, or the item was superseded.
     Stale = "stale",
-    /// Its time is over.
+    /// Its validity has ended.
     Expired = "expired",
-    /// Its time has not come.
+    /// Its validity has not begun.
     NotYetValid = "not_yet_valid",
     /// It would be valid for longer than this host allows.
     LifetimeExceeded = "lifetime_exceeded",
-    /// This very statement was executed before.
+    /// This statement was already executed.
     Replay = "replay",
-    /// Its nonce was spent by another statement.
+    /// Another statement has already used its nonce.
     NonceConflict = "nonce_conflict",
-    /// The key was trusted once, or is outside its own validity.
+    /// The key is no longer trusted, or is outside its own validity.
     KeyRevoked = "key_revoked",
     /// It was made for another version of the trust store.
     TrustVersion = "trust_version",
-    /// A signature is not in the one form evenkeel reads.
+    /// A signature is not in the only form that evenkeel reads.
     SigFormat = "sig_format",
     /// A signature does not verify.
     SigInvalid = "sig_invalid",
@@ -76,11 +76,11 @@ reason_codes! {
     SigNamespace = "sig_namespace",
     /// A signature uses another hash than SHA-512.
     SigHash = "sig_hash",
-    /// A key is of a type evenkeel does not take.
+    /// A key is of a type that evenkeel does not accept.
     KeyType = "key_type",
-    /// A key that anybody could sign for.
+    /// A key is weak: anyone could forge its signatures.
     WeakKey = "weak_key",
-    /// Nobody touched the security key, or its PIN was not asked for where it must be.
+    /// The security key was not touched, or did not ask for a PIN that the host demands.
     SkPresence = "sk_presence",
     /// The signed bytes are not a statement.
     Payload = "payload",
@@ -90,31 +90,31 @@ reason_codes! {
     Frozen = "frozen",
     /// The host's own limit is reached.
     Budget = "budget",
-    /// The time cannot be trusted now.
+    /// The host's clock cannot be trusted now.
     Clock = "clock",
-    /// PVE holds a lock on the guest.
+    /// Proxmox VE holds a lock on the guest.
     Locked = "locked",
     /// The guest's lane is busy.
     Busy = "busy",
-    /// Known, but evenkeel never does it.
+    /// evenkeel knows the act but never does it.
     NotExecutable = "not_executable",
-    /// It approves an item that does not wait.
+    /// It approves an item that is not pending.
     NotPending = "not_pending",
     /// The journal cannot be written, or a volume stands in the way.
     Storage = "storage",
-    /// It failed, and its pause is not over.
+    /// It failed, and the agent waits before the next try.
     FailedBefore = "failed_before",
-    /// An operation on the guest ended in a way nobody knows; its lane is shut.
+    /// An operation on the guest has an unknown outcome; its lane is shut.
     UnknownOutcome = "unknown_outcome",
-    /// The guest or the host is only observed.
+    /// The guest or the host is in observe mode.
     Observe = "observe",
-    /// It comes after something that is not so yet.
+    /// It waits for another step or state.
     After = "after",
-    /// The journal is older than it was: somebody put an old state back.
+    /// The journal is older than it was: someone restored an old state.
     JournalRollback = "journal_rollback",
-    /// The hub offers an older document than the one that was taken.
+    /// The hub offers an older document than the host already accepted.
     GenerationRollback = "generation_rollback",
-    /// The token lacks a right that judging or proving the act takes.
+    /// The token lacks a right that evenkeel needs to judge or prove the act.
     Rights = "rights",
     /// The host's own policy does not allow it.
     Policy = "policy",
@@ -125,9 +125,9 @@ impl ReasonCode {
     pub fn next_step(self) -> &'static str {
         match self {
             Self::Allowed | Self::AllowedSigned => "nothing is left to do",
-            Self::PendingSignature => "an operator signs it with `evenkeel approve`",
+            Self::PendingSignature => "sign it with `evenkeel approve`",
             Self::UnknownSigner => {
-                "compare the key with `evenkeel signers list`; a new key comes in by `evenkeel signers rotate`"
+                "compare the key with `evenkeel signers list`; add a new key with `evenkeel signers rotate`"
             }
             Self::RoleDenied => {
                 "operational keys sign acts and rotations, recovery keys sign recoveries only"
@@ -142,52 +142,54 @@ impl ReasonCode {
             Self::SkPresence => {
                 "touch the security key when it blinks; a key made with no-touch-required cannot be used"
             }
-            Self::SigFormat => "take the signature as ssh-keygen wrote it, unchanged and alone",
+            Self::SigFormat => "use the signature exactly as ssh-keygen wrote it, and nothing else",
             Self::SigInvalid => {
-                "it was changed, or the signature is over other bytes: fetch it again from where it was made"
+                "the file was changed, or the signature is over other bytes: fetch it again from its source"
             }
             Self::SigNamespace => "sign again with the -n that `evenkeel sign` shows",
             Self::SigHash => "sign again without -O hashalg",
             Self::Payload => {
-                "it is no statement a host would read; docs/formats/approval.md has the rules"
+                "hosts do not accept it as a statement; docs/formats/approval.md has the rules"
             }
-            Self::Envelope => "docs/formats/approval.md says what an envelope holds",
-            Self::HostMismatch => "it was made for another host",
+            Self::Envelope => "docs/formats/approval.md lists the fields of an envelope",
+            Self::HostMismatch => "submit it on the host that it names",
             Self::BindingMismatch
             | Self::IdentityMismatch
             | Self::IdentityUnproven
-            | Self::Stale => "look at the guest, and sign the item that waits for it now",
-            Self::Expired | Self::LifetimeExceeded => "sign again, with a life the host allows",
+            | Self::Stale => "look at the guest, then sign its current pending item",
+            Self::Expired | Self::LifetimeExceeded => {
+                "sign again, with a --life that the host allows"
+            }
             Self::NotYetValid => "wait, or compare the clocks",
-            Self::Replay => "it was executed before; look at the op it names",
-            Self::NonceConflict => "sign again; if you did not sign twice, somebody else did",
+            Self::Replay => "it was already executed; look at the op that it names",
+            Self::NonceConflict => "sign again; if you signed only once, someone else signed too",
             Self::TrustVersion => {
-                "the signers changed: name every rotation with --rotation, and sign again under the new version"
+                "the signers changed: name every rotation with --rotation, then sign again for the new version"
             }
-            Self::Clock => "set the host's clock right",
+            Self::Clock => "correct the host's clock",
             Self::Frozen | Self::Budget | Self::Locked | Self::Busy | Self::Storage => {
-                "try again when the host has become free"
+                "try again when the host is free"
             }
-            Self::NotExecutable => "do it by hand; evenkeel never does",
+            Self::NotExecutable => "do it by hand; evenkeel never does it",
             Self::Rights => {
-                "grant the token what is named; `evenkeel doctor` prints the smallest role"
+                "grant the token the named right; `evenkeel doctor` prints the smallest role"
             }
             Self::Policy => {
-                "root decides on the host: the named field under [policy] in agent.toml bounds it"
+                "root can change the named field under [policy] in the host's agent.toml"
             }
             Self::UnknownOutcome => {
                 "look at the guest, then close the operation with `evenkeel journal resolve`"
             }
-            Self::After => "bring the guest to where it says, then try again",
+            Self::After => "bring the guest to the named state, then try again",
             Self::Observe => "set `mode` to \"enforce\" in the desired file or in agent.toml",
             Self::JournalRollback => {
-                "look at what the host did since, then acknowledge it: `evenkeel journal acknowledge FILE`"
+                "check the host's acts since then, then acknowledge it: `evenkeel journal acknowledge FILE`"
             }
             Self::GenerationRollback => {
-                "the hub was put back: push once more, so that it goes on above what its hosts took"
+                "the hub was restored: push again, so that its generation passes that of its hosts"
             }
-            Self::NotPending => "sign the item that waits now",
-            Self::FailedBefore => "mend the cause, then `evenkeel retry` tries it at once",
+            Self::NotPending => "sign the current pending item",
+            Self::FailedBefore => "fix the cause, then retry it with `evenkeel retry`",
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::actual::identity::identity;
 use crate::actual::{Guest, Power};
 use crate::desired::{DeclaredGuest, Run, StopMode, WantedState};
-use crate::gate::destroy::Debt;
+use crate::gate::destroy::OwedThing;
 use crate::model::id::{OperationId, VmId};
 use crate::model::secret::masked_param;
 use crate::operate::operation::{IdentityHash, UnixSeconds};
@@ -77,15 +77,15 @@ impl AttemptHash {
         });
         let told = powers.is_empty().then(|| Self::of(step, declared, here));
         let owed = here.filter(|_| *step == Step::Start);
-        let owed = owed.map(|here| Self::owed(identity(here).ok(), Debt::Running));
+        let owed = owed.map(|here| Self::owed(identity(here).ok(), OwedThing::Running));
         told.into_iter().chain(guessed).chain(owed)
     }
 
     /// Giving a guest back what was taken from it. Two operations that took the same share the attempt: the request is one.
-    pub fn owed(identity: Option<IdentityHash>, debt: Debt) -> Self {
+    pub fn owed(identity: Option<IdentityHash>, debt: OwedThing) -> Self {
         Self::over(&match debt {
-            Debt::Protection => ("protection", identity),
-            Debt::Running => ("run", identity),
+            OwedThing::Protection => ("protection", identity),
+            OwedThing::Running => ("run", identity),
         })
     }
 
@@ -281,7 +281,7 @@ mod tests {
 
     fn attempt(number: u64) -> AttemptHash {
         let identity = IdentityHash([u8::try_from(number).unwrap(); 32]);
-        AttemptHash::owed(Some(identity), Debt::Protection)
+        AttemptHash::owed(Some(identity), OwedThing::Protection)
     }
 
     fn failed_at(at: u64) -> TryFailure {
@@ -338,7 +338,7 @@ mod tests {
         };
         for power in [Power::Running, Power::Paused, Power::Stopped] {
             let tried = AttemptHash::of(&Step::Start, &declared, Some(&here(power)));
-            let given_back = AttemptHash::owed(identity(&here(power)).ok(), Debt::Running);
+            let given_back = AttemptHash::owed(identity(&here(power)).ok(), OwedThing::Running);
             assert_eq!(candidates(power), [tried, given_back]);
             assert!(candidates(Power::Unknown).contains(&tried), "{power:?}");
         }

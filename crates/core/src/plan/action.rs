@@ -234,7 +234,7 @@ impl Change {
         match (&self.how, format, &self.from, &self.to) {
             (How::Revert, _, from, _) => {
                 let stays = self.shown(from.as_ref());
-                vec![format!("{} stays {stays} (drop the waiting change)", self.key)]
+                vec![format!("{} stays {stays} (drops the waiting change)", self.key)]
             }
             (
                 _,
@@ -396,15 +396,15 @@ impl Held {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Observed(ObservedBy::Guest) => f.write_str("the guest is only observed"),
-            Self::Observed(ObservedBy::Host) => f.write_str("this host only observes"),
+            Self::Observed(ObservedBy::Guest) => f.write_str("the guest is in observe mode"),
+            Self::Observed(ObservedBy::Host) => f.write_str("this host is in observe mode"),
             Self::PendingSignature => f.write_str("needs a signature"),
             Self::Locked { by: Some(task), .. } => write!(f, "waiting for {task}"),
             Self::Locked { lock, by: None, left: None } => {
                 write!(f, "the guest is locked ({lock})")
             }
             Self::Locked { lock, by: None, left: Some(left) } => {
-                write!(f, "the guest is locked ({lock}) and nobody works on it: {left}")
+                write!(f, "the guest is locked ({lock}) and no task runs on it: {left}")
             }
             Self::Frozen => f.write_str("this host is frozen"),
             Self::FailedBefore(failed) => failed.fmt(f),

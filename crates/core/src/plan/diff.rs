@@ -9,7 +9,7 @@ use super::problem::PlanProblem;
 use super::volumes::{self, PlannedMove, VolumeMemory};
 use super::write::{self, WriteRefusal};
 use super::{GuestPlan, hold_last, push};
-use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot};
+use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot, ValueReading};
 use crate::desired::{self, DeclaredBy, Spec};
 use crate::fleet;
 use crate::gate::classify::{self, ActionClass};
@@ -245,33 +245,12 @@ impl Differ<'_> {
         if let Difference::Size { .. } = difference {
             return;
         }
-        if field.key.key().hazard == Hazard::RootVolume {
-            found.problems.push(PlanProblem::RootVolume);
-            return;
-        }
-        if let (None, Some(unused)) = (there, self.left_unused(field)) {
-            found.problems.push(PlanProblem::LeftUnused { disk: field.key, unused });
-            return;
-        }
-        if let Some(other) = self.other_slot(field) {
-            found.problems.push(PlanProblem::InOtherSlot { disk: field.key, other });
-            return;
-        }
-        if let Some(problem) = self.taken_elsewhere(field, there.map(|reading| &reading.value)) {
+        if let Some(problem) = self.volume_at_risk(field, there.map(|reading| &reading.value)) {
             found.problems.push(problem);
             return;
         }
-        let how = match &field.want {
-            None => Ok(How::Delete),
-            Some(want) => write::text(field.key, want, there, grown).map(|text| match text {
-                Some(text) => How::Set(text),
-                // A value that says no more than absence is written by removing the key: PVE would store an
-                // empty value as a blank.
-                None => How::Delete,
-            }),
-        };
         let from = have.and_then(|have| have.current.as_ref()).map(|reading| reading.value.clone());
-        match how {
+        match how_written(field, there, grown) {
             Ok(how) => found.changes.push(self.change(field, from, how)),
             // A volume that only waits for its slot cannot be moved yet.
             Err(WriteRefusal::OtherStorage { want, have }) => {
@@ -279,6 +258,25 @@ impl Differ<'_> {
             }
             Err(WriteRefusal::SlotTaken) => found.problems.push(PlanProblem::SlotTaken(field.key)),
         }
+    }
+
+    /// What the write would do to a volume that it must leave alone.
+    fn volume_at_risk(
+        &self,
+        field: &desired::DeclaredField,
+        there: Option<&Value>,
+    ) -> Option<PlanProblem> {
+        let disk = field.key;
+        if disk.key().hazard == Hazard::RootVolume {
+            return Some(PlanProblem::RootVolume);
+        }
+        if let (None, Some(unused)) = (there, self.left_unused(field)) {
+            return Some(PlanProblem::LeftUnused { disk, unused });
+        }
+        if let Some(other) = self.other_slot(field) {
+            return Some(PlanProblem::InOtherSlot { disk, other });
+        }
+        self.taken_elsewhere(field, there)
     }
 
     /// A detached volume on the storage where a new one is declared. A rollback or a hand detaches volumes;
@@ -367,6 +365,20 @@ impl Differ<'_> {
         write::needs_root(key, field.want.as_ref(), have, self.config, release)
             .then_some(PlanProblem::RootOnly(key))
     }
+}
+
+/// How a field becomes what is declared. `there` is what the write takes over from, `grown` the size that will be.
+fn how_written(
+    field: &desired::DeclaredField,
+    there: Option<&ValueReading>,
+    grown: Option<Bytes>,
+) -> Result<How, WriteRefusal> {
+    let Some(want) = &field.want else {
+        return Ok(How::Delete);
+    };
+    let text = write::text(field.key, want, there, grown)?;
+    // A value that says no more than absence is written by removing the key: PVE would store an empty value as a blank.
+    Ok(text.map_or(How::Delete, How::Set))
 }
 
 /// Declared and actual size of a volume that exists; tells the size it will have if it must grow.

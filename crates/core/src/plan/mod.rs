@@ -41,7 +41,7 @@ pub use saved::{PlanSeal, SavedAction, SavedPlan, SealKey, Stale};
 pub use template::TemplateHold;
 pub use volumes::{MovedVolumes, UnusedVolume, VolumeHold, VolumeMemory};
 
-use crate::actual::{self, Coverage, Power, Snapshot};
+use crate::actual::{self, ListCoverage, Power, Snapshot};
 use crate::desired::bin::{self, BinMemory};
 use crate::desired::{self, DeclaredBy, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::gate::classify::ActionClass;
@@ -129,7 +129,7 @@ impl fmt::Display for GuestBusy {
                 write!(f, "busy with {op} since {since}")?;
                 let left = left.as_ref();
                 left.map_or(Ok(()), |left| {
-                    write!(f, "; the guest is locked and nobody works on it: {left}")
+                    write!(f, "; the guest is locked and no task runs on it: {left}")
                 })
             }
             Some(why) => write!(
@@ -279,17 +279,28 @@ fn plan_guest(
             plan_unlisted(guest, actual, context, &mut planned);
         }
     }
+    plan_end_in_bin(declared, here, context, &mut planned);
+    let view = GuestView { declared, effective: guest, here, context };
+    rules::hold_guest(&view, &mut planned);
+    planned
+}
+
+/// A guest that lies in the bin as it was put there, for as long as it may, shall be destroyed.
+fn plan_end_in_bin(
+    declared: &desired::DeclaredGuest,
+    here: Option<&actual::Guest>,
+    context: &PlanContext,
+    planned: &mut GuestPlan,
+) {
     let is_in_bin = matches!(declared.state, WantedState::Bin(_));
+    let memory = context.bins.get(&declared.id.vmid);
     if let (true, Some(here), Some(memory), Some(life_s)) =
         (is_in_bin && planned.says_nothing(), here, memory, context.bin_life_s)
         && memory.is_exactly(here)
         && memory.is_over(life_s, context.now)
     {
-        push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
+        push(planned, Step::Destroy(Destroy::of(here)), Vec::new());
     }
-    let view = GuestView { declared, effective: guest, here, context };
-    rules::hold_guest(&view, &mut planned);
-    planned
 }
 
 fn plan_config(
@@ -338,11 +349,11 @@ fn plan_unlisted(
     match (&guest.state, &actual.coverage) {
         (
             WantedState::Present(_) | WantedState::Bin(_) | WantedState::Absent { .. },
-            Coverage::Partial(why),
+            ListCoverage::Partial(why),
         ) => {
             planned.problems.push(PlanProblem::MaybeHidden(why.clone()));
         }
-        (WantedState::Present(spec), Coverage::Whole) => {
+        (WantedState::Present(spec), ListCoverage::Whole) => {
             let smaller =
                 new_guest::smaller_than_source(guest.id, spec, actual).map_or(Ok(()), Err);
             let content = context.sources.get(&vmid);
@@ -356,7 +367,7 @@ fn plan_unlisted(
                 Err(problem) => planned.problems.push(problem),
             }
         }
-        (WantedState::Bin(_) | WantedState::Absent { .. }, Coverage::Whole) => {}
+        (WantedState::Bin(_) | WantedState::Absent { .. }, ListCoverage::Whole) => {}
     }
 }
 

@@ -132,73 +132,93 @@ impl fmt::Display for PlanProblem {
             Self::Unreadable(why) => write!(f, "its configuration cannot be read: {why}"),
             Self::NoDigest => f.write_str("Proxmox VE gave no digest of its configuration"),
             Self::Shrink { disk, want, have } => {
-                let have = have.shown();
-                let want = want.shown();
-                write!(f, "{disk} is {have} and {want} is declared: a volume cannot shrink")
+                write_too_small(f, disk, (*have, *want), "a volume cannot shrink")
             }
             Self::SmallerThanSource { disk, want, have, source } => {
-                let have = have.shown();
-                let want = want.shown();
-                write!(
-                    f,
-                    "{disk} of {source} is {have} and {want} is declared: a copy cannot be smaller"
-                )
+                let disk = format!("{disk} of {source}");
+                write_too_small(f, &disk, (*have, *want), "a copy cannot be smaller")
             }
-            Self::SizeUnknown(disk) => write!(f, "Proxmox VE does not say how large {disk} is"),
-            Self::OtherStorage { disk, want, have } => {
-                write!(
-                    f,
-                    "{disk} waits on storage {have} and {want} is declared: that needs a move"
-                )
-            }
+            Self::SizeUnknown(disk) => write!(f, "Proxmox VE does not report the size of {disk}"),
+            Self::OtherStorage { disk, want, have } => write_needs_move(f, *disk, have, want),
             Self::NotOwnVolume { disk, volume } => {
-                write!(f, "{disk} holds {volume}, which is not this guest's own: it is not moved")
+                write!(
+                    f,
+                    "{disk} holds {volume}, which is not this guest's own: evenkeel does not move it"
+                )
             }
             Self::UsedByOther { disk, volume, guest } => {
                 write!(f, "{volume} is declared for {disk} and {guest} uses it")
             }
             Self::SlotTaken(disk) => {
-                write!(f, "{disk} is taken: a volume is allocated only into an empty slot")
+                write!(f, "{disk} is taken: evenkeel allocates a volume only into an empty slot")
             }
             Self::LeftUnused { disk, unused } => write!(
                 f,
-                "{disk} is empty and {unused} holds a volume of that storage: it may be the one, so none is allocated"
+                "{disk} is empty and {unused} holds a volume of that storage: it may be the declared one, so evenkeel allocates none"
             ),
             Self::InOtherSlot { disk, other } => write!(
                 f,
                 "the volume declared for {disk} is in {other}: two disks would write to it"
             ),
-            Self::RootVolume => f.write_str("rootfs differs, and the root volume is never written"),
+            Self::RootVolume => {
+                f.write_str("rootfs differs, and evenkeel never writes the root volume")
+            }
             Self::RootOnly(key) => {
-                write!(f, "{key} can be set only by root@pam, which no API token is")
+                write!(f, "only root@pam can set {key}, and an API token never can")
             }
             Self::Protected(key) => write!(f, "{key} cannot change while protection is on"),
             Self::FixedAtCreation(key) => write!(f, "{key} is fixed when the guest is created"),
-            Self::NotInRelease { key, part: None, release } => {
-                write!(f, "Proxmox VE {release} does not know {key}")
-            }
-            Self::NotInRelease { key, part: Some(part), release } => {
-                write!(f, "Proxmox VE {release} does not know {part} in {key}")
-            }
-            Self::IgnoredUnread(key) => {
-                write!(
-                    f,
-                    "{key} is stored in a form that cannot be read, and a part of it is ignored"
-                )
-            }
+            Self::NotInRelease { key, part, release } => write_not_known(f, *key, *part, *release),
+            Self::IgnoredUnread(key) => write_ignored_unread(f, *key),
             Self::NoSource => {
-                f.write_str("the guest is not there, and no `source` says what to make it from")
+                f.write_str("the guest does not exist, and it has no `source` to make it from")
             }
-            Self::NoStorage => f.write_str(
-                "the guest is not there, and no volume says on which storage it shall be",
-            ),
-            Self::Template => f.write_str("the guest is a template, which cannot be started"),
+            Self::NoStorage => {
+                f.write_str("the guest does not exist, and no declared volume names its storage")
+            }
+            Self::Template => f.write_str("the guest is a template, and a template cannot start"),
             Self::Paused => {
-                f.write_str("the machine is paused; evenkeel leaves that to whoever paused it")
+                f.write_str("the machine is paused; evenkeel neither resumes it nor shuts it down")
             }
-            Self::PowerUnknown => f.write_str("Proxmox VE did not tell whether it runs"),
+            Self::PowerUnknown => f.write_str("Proxmox VE did not report whether it runs"),
         }
     }
+}
+
+/// Where a smaller size is declared than the volume has, and why it stays as it is.
+fn write_too_small(
+    f: &mut fmt::Formatter<'_>,
+    disk: &dyn fmt::Display,
+    (have, want): (Bytes, Bytes),
+    why: &str,
+) -> fmt::Result {
+    write!(f, "{disk} is {} and {} is declared: {why}", have.shown(), want.shown())
+}
+
+fn write_needs_move(
+    f: &mut fmt::Formatter<'_>,
+    disk: KeyRef,
+    have: &str,
+    want: &str,
+) -> fmt::Result {
+    write!(f, "{disk} waits on storage {have} and {want} is declared: that needs a move")
+}
+
+/// What a release does not have: a key, or a part of its value.
+fn write_not_known(
+    f: &mut fmt::Formatter<'_>,
+    key: KeyRef,
+    part: Option<&str>,
+    release: Release,
+) -> fmt::Result {
+    match part {
+        None => write!(f, "Proxmox VE {release} does not know {key}"),
+        Some(part) => write!(f, "Proxmox VE {release} does not know {part} in {key}"),
+    }
+}
+
+fn write_ignored_unread(f: &mut fmt::Formatter<'_>, key: KeyRef) -> fmt::Result {
+    write!(f, "{key} is stored in a form that cannot be read, and a part of it is ignored")
 }
 
 impl PlanProblem {
@@ -259,7 +279,9 @@ impl PlanProblem {
             }
             Self::SlotTaken(_) => "declare the volume that is there, or another slot".to_owned(),
             Self::LeftUnused { disk, unused } => {
-                format!("declare {disk} with the volume of {unused}, or have {unused} removed")
+                format!(
+                    "declare {disk} with the volume of {unused}, or request the removal of {unused}"
+                )
             }
             Self::InOtherSlot { disk, other } => format!(
                 "add {other} to `unset`: once it is detached, the volume is attached as {disk}"
@@ -277,7 +299,8 @@ impl PlanProblem {
                 format!("ignore {key} as a whole, or set it once on the node")
             }
             Self::NoSource => {
-                "add `source` to have it made (`evenkeel explain source`), or take it out of the file".to_owned()
+                "add `source` to create it (`evenkeel explain source`), or remove it from the file"
+                    .to_owned()
             }
             Self::NoStorage => "declare rootfs or a disk with its storage".to_owned(),
             Self::Template => "leave `run` out for a template".to_owned(),

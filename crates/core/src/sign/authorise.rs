@@ -16,7 +16,7 @@ use super::hash::{PayloadHash, PendingId};
 use super::key::Fingerprint;
 use super::nonce::{Nonce, OpResult, SpentNonces};
 use super::quorum::ApprovalDemand;
-use super::sshsig::{Namespace, Touch};
+use super::sshsig::{KeyTouch, Namespace};
 use super::statement::{
     ConfigDigest, Expected, HostBinding, STATEMENT_LIFE_MAX_S, Statement, Window,
 };
@@ -124,7 +124,7 @@ pub struct SignedBy {
     /// Which key.
     pub key: Fingerprint,
     /// For security keys, what the device said.
-    pub touch: Option<Touch>,
+    pub touch: Option<KeyTouch>,
 }
 
 /// Judges an approval of an act.

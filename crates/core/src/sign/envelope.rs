@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::hash::PayloadHash;
 use super::json::{self, Json, Malformed};
-use super::sshsig::{Namespace, SshSig, Touch};
+use super::sshsig::{KeyTouch, Namespace, SshSig};
 use super::statement::{STATEMENT_BYTES_MAX, to_json};
 use super::trust::{Signer, SkPolicy, TrustedSigners};
 use crate::model::reason::{ReasonCode, Refusal};
@@ -134,7 +134,7 @@ pub struct Approver<'t> {
     /// Who.
     pub signer: &'t Signer,
     /// For security keys, what the device said.
-    pub touch: Option<Touch>,
+    pub touch: Option<KeyTouch>,
 }
 
 /// Verifies one signature by a signer that is trusted now.

@@ -42,7 +42,7 @@ pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<JsonFields, Malfor
         return Err(Malformed::new("not exactly one JSON object, with nothing before or after it"));
     }
     let mut parser = serde_json::Deserializer::from_slice(bytes);
-    let value = Depth(DEPTH_MAX)
+    let value = JsonDepth(DEPTH_MAX)
         .deserialize(&mut parser)
         .and_then(|value| parser.end().map(|()| value))
         .map_err(|error| Malformed::new(error.to_string()))?;
@@ -152,9 +152,9 @@ impl JsonFields {
 
 /// How many levels may still be opened.
 #[derive(Clone, Copy)]
-struct Depth(usize);
+struct JsonDepth(usize);
 
-impl Depth {
+impl JsonDepth {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
         match self.0.checked_sub(1) {
             Some(left) => Ok(Self(left)),
@@ -163,7 +163,7 @@ impl Depth {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Depth {
+impl<'de> DeserializeSeed<'de> for JsonDepth {
     type Value = Json;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
@@ -172,7 +172,7 @@ impl<'de> DeserializeSeed<'de> for Depth {
 }
 
 /// Only the visits of what is allowed are here; serde refuses every other value by itself.
-impl<'de> Visitor<'de> for Depth {
+impl<'de> Visitor<'de> for JsonDepth {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

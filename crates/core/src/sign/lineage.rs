@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::clock::ClockReading;
 use super::envelope::{Envelope, verify_one};
-use super::rotation::{Grounds, Occasion, Rotated, Rotation, RotationAuthority, judge};
+use super::rotation::{Occasion, Rotated, Rotation, RotationAuthority, RotationGrounds, judge};
 use super::statement::HostBinding;
 use super::trust::{Lookup, TrustedSigners};
 use crate::model::reason::Refusal;
@@ -69,7 +69,7 @@ impl Lineage {
             RotationAuthority::Planned => current,
             RotationAuthority::Recovery => self.parent_of(envelope, clock.now),
         };
-        let grounds = Grounds { parent, current, host, clock, life_max_s, occasion };
+        let grounds = RotationGrounds { parent, current, host, clock, life_max_s, occasion };
         let rotated = judge(envelope, authority, &grounds)?;
         let earlier = match authority {
             RotationAuthority::Planned => {

@@ -51,12 +51,12 @@ pub use hash::{ManifestHash, NotAHash, PayloadHash, PendingId, TrustHash};
 pub use key::{Fingerprint, KEY_BLOB_BYTES_MAX, KeyType, NotAFingerprint, PublicKey};
 pub use lineage::{Lineage, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX};
 pub use nonce::{
-    AlreadySpent, Nonce, NotANonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent, SpentNonces,
+    AlreadySpent, Nonce, NotANonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, SpentNonces, SpentOn,
 };
 pub use pending::{LastBackup, Loss, PendingItem};
 pub use quorum::{APPROVAL_RULES_MAX, ApprovalDemand, ApprovalRules, SignerCount};
 pub use rotation::{ClockChange, Occasion, Rotated, Rotation, RotationAuthority, rotate};
-pub use sshsig::{Namespace, SshSig, Touch, VerifiedSignature, assemble, signed_bytes, verify};
+pub use sshsig::{KeyTouch, Namespace, SshSig, VerifiedSignature, assemble, signed_bytes, verify};
 pub use statement::{
     ConfigDigest, Expected, HostBinding, LAST_SECOND, NotADigest, REASON_BYTES_MAX,
     STATEMENT_BYTES_MAX, STATEMENT_FORMAT, STATEMENT_LIFE_MAX_S, Statement, Window,

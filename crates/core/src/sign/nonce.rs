@@ -71,7 +71,7 @@ impl From<Nonce> for String {
 
 /// What a nonce was spent on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct SpentOn {
     /// The statement, by its exact bytes.
     pub payload: PayloadHash,
     /// The op it cleared.
@@ -125,7 +125,7 @@ pub const REMEMBERED_AFTER_EXPIRY_S: u64 = 24 * 60 * 60;
 /// The nonces that are spent on this host, whichever key signed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SpentNonces(BTreeMap<Nonce, Spent>);
+pub struct SpentNonces(BTreeMap<Nonce, SpentOn>);
 
 /// A nonce that is spent cannot be spent again; the journal is damaged or the agent has a bug.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -139,12 +139,12 @@ pub struct AlreadySpent {
 
 impl SpentNonces {
     /// What a nonce was spent on, if it was.
-    pub fn get(&self, nonce: &Nonce) -> Option<&Spent> {
+    pub fn get(&self, nonce: &Nonce) -> Option<&SpentOn> {
         self.0.get(nonce)
     }
 
     /// Spends a nonce.
-    pub fn spend(&mut self, nonce: Nonce, spent: Spent) -> Result<(), AlreadySpent> {
+    pub fn spend(&mut self, nonce: Nonce, spent: SpentOn) -> Result<(), AlreadySpent> {
         if let Some(first) = self.0.get(&nonce) {
             return Err(AlreadySpent { nonce, op: first.op });
         }

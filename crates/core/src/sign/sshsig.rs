@@ -95,13 +95,13 @@ const USER_VERIFIED: u8 = 0x04;
 
 /// What a security key says of one use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Touch {
+pub struct KeyTouch {
     flags: u8,
     /// How often it was used; it should never go down.
     pub counter: u32,
 }
 
-impl Touch {
+impl KeyTouch {
     /// Whether somebody touched it.
     pub fn user_present(self) -> bool {
         self.flags & USER_PRESENT != 0
@@ -119,7 +119,7 @@ pub struct SshSig {
     key_blob: Vec<u8>,
     namespace: Vec<u8>,
     made: Made,
-    touch: Option<Touch>,
+    touch: Option<KeyTouch>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub struct VerifiedSignature {
     /// The key that made it.
     pub key: PublicKey,
     /// For security keys, what the device said.
-    pub touch: Option<Touch>,
+    pub touch: Option<KeyTouch>,
 }
 
 /// Verifies one armoured signature over a message.
@@ -196,7 +196,7 @@ impl SshSig {
         key: &PublicKey,
         namespace: Namespace,
         message: &[u8],
-    ) -> Result<Option<Touch>, Refusal> {
+    ) -> Result<Option<KeyTouch>, Refusal> {
         if self.namespace != namespace.as_str().as_bytes() {
             let shown: String = String::from_utf8_lossy(&self.namespace).chars().take(64).collect();
             let shown = shown.escape_debug();
@@ -276,7 +276,7 @@ pub fn assemble(
     Ok(armour::encode(&blob))
 }
 
-fn made(key_type: KeyType, signature: &[u8]) -> Result<(Made, Option<Touch>), Refusal> {
+fn made(key_type: KeyType, signature: &[u8]) -> Result<(Made, Option<KeyTouch>), Refusal> {
     let mut reader = WireReader::new(signature);
     if reader.string().map_err(malformed)? != key_type.as_str().as_bytes() {
         return Err(refuse("the signature is of another type than its key"));
@@ -297,7 +297,7 @@ fn made(key_type: KeyType, signature: &[u8]) -> Result<(Made, Option<Touch>), Re
     };
     let touch = if key_type.is_security_key() {
         let flags = reader.byte().map_err(malformed)?;
-        Some(Touch { flags, counter: reader.u32().map_err(malformed)? })
+        Some(KeyTouch { flags, counter: reader.u32().map_err(malformed)? })
     } else {
         None
     };

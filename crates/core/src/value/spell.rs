@@ -18,7 +18,7 @@ pub(crate) enum PartChoice {
 
 /// A value as it is spelled in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Spelled {
+pub(crate) enum SpelledValue {
     /// `true`.
     Bool(bool),
     /// A number, as text that all three syntaxes read alike.
@@ -28,10 +28,10 @@ pub(crate) enum Spelled {
     /// Texts in order.
     List(Vec<String>),
     /// Parts with names.
-    Table(Vec<(String, Spelled)>),
+    Table(Vec<(String, SpelledValue)>),
 }
 
-impl Spelled {
+impl SpelledValue {
     /// The same in TOML.
     pub(crate) fn toml(&self) -> String {
         match self {
@@ -48,25 +48,29 @@ impl Spelled {
 }
 
 /// The spelling of a value; none for a secret and for what cannot be written as text.
-pub(crate) fn spelled(format: &ValueFormat, value: &Value, parts: PartChoice) -> Option<Spelled> {
+pub(crate) fn spelled(
+    format: &ValueFormat,
+    value: &Value,
+    parts: PartChoice,
+) -> Option<SpelledValue> {
     Some(match value {
-        Value::Bool(on) => Spelled::Bool(*on),
+        Value::Bool(on) => SpelledValue::Bool(*on),
         Value::Integer(mib) if matches!(format, ValueFormat::Mebibytes { .. }) => memory(*mib),
-        Value::Integer(number) => Spelled::Number(number.to_string()),
+        Value::Integer(number) => SpelledValue::Number(number.to_string()),
         Value::Number(number) => decimal(&number.to_string()),
-        Value::Text(text) => Spelled::Text(text.to_string()),
-        Value::List(items) => Spelled::List(items.iter().map(ToString::to_string).collect()),
-        Value::Set(items) => Spelled::List(items.iter().map(ToString::to_string).collect()),
-        Value::Size(size) => Spelled::Text(friendly_size(*size)),
+        Value::Text(text) => SpelledValue::Text(text.to_string()),
+        Value::List(items) => SpelledValue::List(items.iter().map(ToString::to_string).collect()),
+        Value::Set(items) => SpelledValue::List(items.iter().map(ToString::to_string).collect()),
+        Value::Size(size) => SpelledValue::Text(friendly_size(*size)),
         Value::Property(property) => table(format.shape()?, property, parts)?,
-        Value::Volume(_) => Spelled::Text(print::pve(format, value)),
-        Value::AnyUuid if parts == PartChoice::All => Spelled::Text(print::pve(format, value)),
+        Value::Volume(_) => SpelledValue::Text(print::pve(format, value)),
+        Value::AnyUuid if parts == PartChoice::All => SpelledValue::Text(print::pve(format, value)),
         Value::Secret | Value::AnyUuid | Value::Odd(_) => return None,
     })
 }
 
 /// A property string: its bare part alone if that is all there is, else a table.
-fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<Spelled> {
+fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<SpelledValue> {
     let mut shown: Vec<&(&'static str, Value)> = property
         .parts()
         .iter()
@@ -90,7 +94,7 @@ fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<Spelle
     }
     // A part that switches the whole and is off leaves nothing else; an empty table would not say so.
     if let (Some(switch), true) = (shape.switch, property.is_empty()) {
-        return Some(Spelled::Table(vec![(switch.to_owned(), Spelled::Bool(false))]));
+        return Some(SpelledValue::Table(vec![(switch.to_owned(), SpelledValue::Bool(false))]));
     }
     let fresh = match parts {
         PartChoice::Compared => can_be_named_by_storage(property),
@@ -100,15 +104,15 @@ fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<Spelle
     // A part that must be there and says nothing was declared as an empty list; normal form drops it.
     let is_empty = |name: &str| parts == PartChoice::All && property.get(name).is_none();
     let empty = shape.parts.iter().filter(|part| part.required && is_empty(part.name));
-    entries.extend(empty.map(|part| (part.name.to_owned(), Spelled::Text(String::new()))));
+    entries.extend(empty.map(|part| (part.name.to_owned(), SpelledValue::Text(String::new()))));
     let drive = match property.volume() {
         Some(VolumeRef::CloudInit { storage }) if shape.part("media").is_some() => Some(storage),
         Some(_) | None => None,
     };
     for (name, value) in &shown {
         if let (Value::Volume(_), Some(storage)) = (value, drive) {
-            entries.push(("storage".to_owned(), Spelled::Text(storage.to_string())));
-            entries.push(("cloudinit".to_owned(), Spelled::Bool(true)));
+            entries.push(("storage".to_owned(), SpelledValue::Text(storage.to_string())));
+            entries.push(("cloudinit".to_owned(), SpelledValue::Bool(true)));
             continue;
         }
         // Cloud-init's drive is a CD-ROM, whatever is said.
@@ -118,13 +122,13 @@ fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<Spelle
         if let (Value::Volume(volume), true) = (value, fresh) {
             let storage = volume.storage()?.to_owned();
             let size = friendly_size(property.size()?);
-            entries.push(("storage".to_owned(), Spelled::Text(storage)));
-            entries.push(("size".to_owned(), Spelled::Text(size)));
+            entries.push(("storage".to_owned(), SpelledValue::Text(storage)));
+            entries.push(("size".to_owned(), SpelledValue::Text(size)));
         } else if !(fresh && matches!(value, Value::Size(_))) {
             entries.push(((*name).to_owned(), spelled(&shape.part(name)?.format, value, parts)?));
         }
     }
-    Some(Spelled::Table(entries))
+    Some(SpelledValue::Table(entries))
 }
 
 /// A volume that `storage` and `size` find again: of a known size, and not a template's base image.
@@ -135,11 +139,11 @@ fn can_be_named_by_storage(property: &Property) -> bool {
         && !volume.is_some_and(VolumeRef::is_base_image)
 }
 
-fn memory(mib: i64) -> Spelled {
+fn memory(mib: i64) -> SpelledValue {
     if mib > 0 && mib % 1024 == 0 {
-        Spelled::Text(format!("{}GiB", mib / 1024))
+        SpelledValue::Text(format!("{}GiB", mib / 1024))
     } else {
-        Spelled::Number(mib.to_string())
+        SpelledValue::Number(mib.to_string())
     }
 }
 
@@ -158,11 +162,11 @@ pub(crate) fn list(items: impl IntoIterator<Item: AsRef<str>>) -> String {
 }
 
 /// A decimal number; one that a double cannot hold is a text.
-fn decimal(text: &str) -> Spelled {
+fn decimal(text: &str) -> SpelledValue {
     if text.parse::<f64>().map(|number| number.to_string()).as_deref() != Ok(text) {
-        return Spelled::Text(text.to_owned());
+        return SpelledValue::Text(text.to_owned());
     }
-    Spelled::Number(if text.contains('.') { text.to_owned() } else { format!("{text}.0") })
+    SpelledValue::Number(if text.contains('.') { text.to_owned() } else { format!("{text}.0") })
 }
 
 pub(crate) fn quoted(text: &str) -> String {

@@ -16,13 +16,13 @@ use evenkeel_core::gate::classify::{
 use evenkeel_core::gate::new_guest::{
     MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
 };
-use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::model::id::VmId;
 use evenkeel_core::model::quantity::Bytes;
 use evenkeel_core::operate::operation::{IdentityHash, Provenance, VolumeId};
 use evenkeel_core::operate::pve_call::PveCall;
 use evenkeel_core::operate::recover::NumberUse;
-use evenkeel_core::plan::{Action, Step, plan};
+use evenkeel_core::plan::{Action, PlanContext, Step, plan};
 use evenkeel_core::registry::KeyRef;
 use evenkeel_core::value::read;
 
@@ -99,10 +99,12 @@ impl Eyes {
         let removal = seen.as_ref().and_then(|(there, seen)| self.removal(there, seen, &making));
         let found = seen.map(|(_, seen)| seen);
         let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
-        let memory = look.context.memories.get(&number).cloned().unwrap_or_default();
+        let mut memories = look.context.memories.clone();
+        memories.retain(|of, _| *of == number);
         let site = NodeSite::of(&look.snapshot);
-        let facts = LaneFacts { memory, making, removal, ..LaneFacts::default() };
-        let judged = judge(planned, &declared, fresh, &site, facts);
+        let removals = removal.map(|verdict| (number, verdict)).into_iter().collect();
+        let known = PlanContext { memories, making, removals, ..PlanContext::default() };
+        let judged = judge(planned, &declared, fresh, &site, &known);
         let GateVerdict::Clear(action) = judged else { return None };
         PveCall::planned(&action.step).ok()?;
         if let Step::Make(new) = &action.step {

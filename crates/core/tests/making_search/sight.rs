@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::actual::{
-    ConfigEntry, Coverage, Guest, GuestConfig, Power, Snapshot, SnapshotPoint,
+    ConfigEntry, Guest, GuestConfig, ListCoverage, Power, Snapshot, SnapshotPoint,
 };
 use evenkeel_core::gate::classify::saved_volumes;
 use evenkeel_core::model::id::{GuestId, GuestKind};
@@ -99,7 +99,7 @@ impl Eyes {
             guests: guests.collect(),
             elsewhere: BTreeMap::new(),
             hidden: BTreeSet::new(),
-            coverage: Coverage::Whole,
+            coverage: ListCoverage::Whole,
         };
         let mut memories = node.journal.memories();
         for memory in memories.values_mut().filter(|_| self.0 == Hidden::Moved) {

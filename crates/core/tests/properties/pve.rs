@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use evenkeel_core::actual::{
-    self, ConfigEntry, Coverage, GuestConfig, Power, Snapshot, Unreadable,
+    self, ConfigEntry, GuestConfig, ListCoverage, Power, Snapshot, Unreadable,
 };
 use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::model::release::Release;
@@ -110,7 +110,7 @@ impl Pve {
             guests: self.guests.iter().map(|(vmid, guest)| (*vmid, read(guest))).collect(),
             elsewhere: BTreeMap::new(),
             hidden: std::collections::BTreeSet::new(),
-            coverage: Coverage::Whole,
+            coverage: ListCoverage::Whole,
         }
     }
 

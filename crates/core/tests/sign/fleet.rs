@@ -3,10 +3,10 @@
 use evenkeel_core::desired::DeclaredBy;
 use evenkeel_core::fleet::{
     AUTHOR_WINDOW_MAX_S, AcknowledgeStatement, DesiredStatement, DocumentBase, DocumentFiles,
-    DocumentFloor, DocumentTerms, DocumentVerdict, EffectiveDocument, EnrolStatement,
-    FIRST_GENERATION_MAX, FloorState, GENERATION_STEP_MAX, Generation, HeadStatement, HubId,
-    LoginStatement, Manifest, OfferedDocument, ReportStatement, SealedText, SignedBase,
-    WireDocument, document_next_step, judge_document,
+    DocumentFloor, DocumentTerms, DocumentVerdict, EPOCH_STEP_MAX, EffectiveDocument,
+    EnrolStatement, FIRST_GENERATION_MAX, FloorState, GENERATION_STEP_MAX, Generation,
+    HEAD_NUMBER_MAX, HeadStatement, HubId, JournalHead, LoginStatement, Manifest, OfferedDocument,
+    ReportStatement, SealedText, SignedBase, WireDocument, document_next_step, judge_document,
 };
 use evenkeel_core::model::reason::{ReasonCode as R, Refusal};
 use evenkeel_core::operate::operation::UnixSeconds;
@@ -485,6 +485,24 @@ fn a_head_and_a_login_are_believed_by_their_own_key_alone() {
         HeadStatement::verify(&other, &ed(201).public()).unwrap_err().reason,
         R::HostMismatch
     );
+}
+
+/// A thief of the host key who makes up a head must not hold signed work for good.
+#[test]
+fn a_head_beyond_every_journal_is_not_read_and_an_epoch_out_of_reach_is_not_believed() {
+    let read = |head: JournalHead| {
+        let statement = HeadStatement { hub_id: hub('a'), host: host(), head };
+        HeadStatement::parse(&statement.to_bytes().unwrap()).is_ok()
+    };
+    let own = head(1, 2);
+    assert!(read(JournalHead { epoch: HEAD_NUMBER_MAX, seq: HEAD_NUMBER_MAX, ..own }));
+    for beyond in [HEAD_NUMBER_MAX + 1, u64::MAX] {
+        assert!(!read(JournalHead { epoch: beyond, ..own }));
+        assert!(!read(JournalHead { seq: beyond, ..own }));
+        assert!(!read(JournalHead { trust_version: TrustVersion(beyond), ..own }));
+    }
+    assert!(head(1 + EPOCH_STEP_MAX, 2).is_within_reach(&own));
+    assert!(!head(2 + EPOCH_STEP_MAX, 2).is_within_reach(&own));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
     ApprovalRules, Collected, DenialStatement, Envelope, JudgedBy, Lineage, Namespace, Nonce,
     Occasion, OpResult, PayloadHash, PendingItem, Role, RotationAuthority, STATEMENT_LIFE_MAX_S,
-    SignerCount, SignerName, Spent, SpentNonces, Statement, StatementLimits, TrustVersion,
+    SignerCount, SignerName, SpentNonces, SpentOn, Statement, StatementLimits, TrustVersion,
     TrustedSigners, Validity, Window, collect, rotate,
 };
 
@@ -335,7 +335,7 @@ impl Story {
         }
         if let Some(what) = step.strip_prefix("done:") {
             let statement = self.statement(what);
-            let spent = Spent {
+            let spent = SpentOn {
                 payload: PayloadHash::of(&statement.to_bytes().unwrap()),
                 op: "op_01HF7YAT020000000000000002".parse().unwrap(),
                 result: OpResult::Succeeded,

@@ -5,8 +5,8 @@ use evenkeel_core::model::reason::ReasonCode as R;
 use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::clock::{self, ClockReading, WallClock};
 use evenkeel_core::sign::{
-    Act, ApprovalDecision, Envelope, Namespace, Nonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent,
-    SpentNonces, Statement, StatementLimits, TrustVersion, Window, authorise,
+    Act, ApprovalDecision, Envelope, Namespace, Nonce, OpResult, REMEMBERED_AFTER_EXPIRY_S,
+    SpentNonces, SpentOn, Statement, StatementLimits, TrustVersion, Window, authorise,
 };
 
 use evenkeel_testkit::signing_keys::{
@@ -36,7 +36,7 @@ fn op(number: u128) -> OperationId {
 
 fn spent_on(approval: &Envelope, result: OpResult) -> SpentNonces {
     let mut spent = SpentNonces::default();
-    let record = Spent {
+    let record = SpentOn {
         payload: approval.payload_hash(),
         op: op(1),
         result,
@@ -273,7 +273,7 @@ fn t27_ended_nonces_are_forgotten_and_a_refused_statement_costs_none() {
     let mut spent = SpentNonces::default();
     for number in 1..=20_000_u128 {
         let nonce = Nonce::from_random(number.to_be_bytes()).unwrap();
-        let record = Spent {
+        let record = SpentOn {
             payload: approved_hash(),
             op: op(number),
             result: OpResult::Succeeded,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use evenkeel_core::actual::identity::{identity, marks};
 use evenkeel_core::actual::{
-    ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, Unreadable,
+    ConfigEntry, Elsewhere, Guest, GuestConfig, ListCoverage, Power, Snapshot, Unreadable,
 };
 use evenkeel_core::desired::bin::BinMemory;
 use evenkeel_core::desired::{self, Desired};
@@ -39,7 +39,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
         guests: BTreeMap::new(),
         elsewhere: BTreeMap::new(),
         hidden: BTreeSet::new(),
-        coverage: Coverage::Whole,
+        coverage: ListCoverage::Whole,
     }
 }
 
@@ -183,7 +183,7 @@ fn setting(
         "release" => snapshot.release = rest.parse().unwrap(),
         "tags" => snapshot.conventions.tags_have_case = true,
         "cgroup" => snapshot.conventions.cgroup = Cgroup::V1,
-        "partial" => snapshot.coverage = Coverage::Partial(rest.into()),
+        "partial" => snapshot.coverage = ListCoverage::Partial(rest.into()),
         "hidden" => {
             snapshot.hidden.insert(rest.parse().unwrap());
         }

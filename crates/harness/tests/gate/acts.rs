@@ -1,9 +1,9 @@
 //! What was signed is done once, and what was not is not done.
 
-use evenkeel_agent::engine::{OpEnd, Submitted};
+use evenkeel_agent::engine::{OpOutcome, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::reason::ReasonCode;
-use evenkeel_core::sign::{OpResult, TrustVersion};
+use evenkeel_core::sign::{Envelope, Namespace, Nonce, OpResult, PendingItem, TrustVersion};
 use evenkeel_harness::{Operator, statement};
 
 use crate::support::*;
@@ -20,7 +20,7 @@ async fn t04_a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_fir
         assert!(item.losses.iter().any(|loss| loss.what.contains("vm-100-disk")), "{item:?}");
         let approval = anna().approve(&item, 7, now(&rig));
         let report = carried_out(engine, &approval).await;
-        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
         assert!(!exists(&rig, "lxc/100"));
         let again = engine.submit_approval(approval.as_bytes()).await?;
         assert_eq!(again, Submitted::Replay { op: report.op, result: OpResult::Succeeded });
@@ -74,6 +74,40 @@ async fn g24_p12_t13_who_is_not_an_operator_or_bent_the_item_moves_nothing() {
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }
 
+/// A thief of the host key signs what the host itself would say, down to the identity and the digest.
+#[tokio::test(start_paused = true)]
+async fn an_item_that_the_host_never_raised_is_not_executed_whoever_signed_it() {
+    let absent = desired(ABSENT);
+    let other = rig().await;
+    let true_item = live(&other, async |engine| {
+        pass(engine, &absent).await?;
+        Ok(item(engine).await)
+    })
+    .await;
+    let serial = Nonce::from_random([66; 16]).unwrap();
+    let false_item = PendingItem { serial, ..true_item };
+    let host = Operator::new("host", 200);
+    let sealed = host.seal(Namespace::Pending, &false_item.to_bytes().unwrap());
+    let sealed = Envelope::parse(sealed.as_bytes()).unwrap();
+    let believed = PendingItem::verify(&sealed, &host.key).unwrap();
+    assert_eq!(believed, false_item, "an operator's tool believes it");
+    let rig = rig().await;
+    live(&rig, async |engine| {
+        let approval = anna().approve(&believed, 7, now(&rig));
+        assert_eq!(reason_of_refusal(engine, &approval).await, ReasonCode::NotPending);
+        // Nor when the host has an item of its own for the same act.
+        pass(engine, &absent).await?;
+        let own = item(engine).await;
+        let same = (&own.expected, &own.params) == (&believed.expected, &believed.params);
+        assert!(same, "it says the truth about the guest");
+        assert_eq!(reason_of_refusal(engine, &approval).await, ReasonCode::Stale);
+        Ok(())
+    })
+    .await;
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+    assert!(exists(&rig, "lxc/100"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn p14_a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() {
     let rig = rig().await;
@@ -84,7 +118,7 @@ async fn p14_a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() 
             sim.happen(evenkeel_sim::Event::Reuse { guest: "lxc/100".parse().unwrap() });
         });
         let report = carried_out(engine, &approval).await;
-        let OpEnd::Held { reason, .. } = &report.end else { panic!("{report:?}") };
+        let OpOutcome::Held { reason, .. } = &report.end else { panic!("{report:?}") };
         assert!(
             [ReasonCode::IdentityMismatch, ReasonCode::IdentityUnproven, ReasonCode::Stale]
                 .contains(reason),
@@ -130,7 +164,7 @@ async fn a_running_protected_guest_is_stopped_and_unprotected_as_signed() {
         assert_eq!(item.params["unprotect"], "1");
         let approval = anna().approve(&item, 7, now(&rig));
         let report = carried_out(engine, &approval).await;
-        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
     .await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::{Engine, OpEnd, OpReport};
+use evenkeel_agent::engine::{Engine, OpOutcome, OpReport};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -47,11 +47,11 @@ async fn a_snapshot_is_rolled_back_to_and_then_removed_by_two_signatures() {
     live(&rig, async |engine| {
         let report =
             done(&rig, engine, ActionKind::Rollback, "lxc/102", &[("snapname", "before")]).await;
-        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
         let report =
             done(&rig, engine, ActionKind::DeleteSnapshot, "lxc/102", &[("snapname", "before")])
                 .await;
-        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
     .await;
@@ -107,7 +107,7 @@ async fn a_detached_volume_is_freed_by_its_slot_and_never_by_the_storage() {
     live(&rig, async |engine| {
         let report =
             done(&rig, engine, ActionKind::DeleteVolume, "lxc/100", &[("slot", "unused0")]).await;
-        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
         let given = params(&[("slot", "rootfs")]);
         let asked =
             engine.request(ActionKind::DeleteVolume, "lxc/100".parse().unwrap(), given).await;
@@ -132,7 +132,7 @@ async fn a_protection_is_taken_off_by_signature_alone() {
         let item = item(engine).await;
         let approval = anna().approve(&item, 7, now(&rig));
         let report = carried_out(engine, &approval).await;
-        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
     .await;
@@ -219,7 +219,7 @@ async fn y13_a_rollback_to_a_snapshot_with_memory_says_that_the_machine_runs_aft
         assert_eq!(item.params["start"], "1", "it is read, not believed");
         assert!(item.losses.iter().any(|loss| loss.what.contains("holds memory")), "{item:?}");
         let end = carried_out(engine, &anna().approve(&item, 7, now(&rig))).await.end;
-        assert_eq!(end, OpEnd::Succeeded { warning: None });
+        assert_eq!(end, OpOutcome::Succeeded { warning: None });
         Ok(())
     })
     .await;

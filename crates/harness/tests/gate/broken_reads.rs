@@ -1,6 +1,6 @@
 //! A proxy under load breaks a read off now and then: it is asked again, and a write never is (case Y14).
 
-use evenkeel_agent::engine::OpEnd;
+use evenkeel_agent::engine::OpOutcome;
 use evenkeel_harness::Rig;
 use evenkeel_sim::{Effect, Event, Fault};
 
@@ -77,7 +77,9 @@ async fn y14_no_broken_write_is_sent_again() {
             let patience = std::time::Duration::from_mins(30);
             let ending = tokio::time::timeout(patience, ended(engine, submitted)).await;
             if let Ok(report) = ending {
-                assert!(!matches!(report.end, OpEnd::Unknown { .. }) || !exists(&rig, "lxc/100"));
+                assert!(
+                    !matches!(report.end, OpOutcome::Unknown { .. }) || !exists(&rig, "lxc/100")
+                );
             }
             Ok(())
         })

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{OpEnd, Submitted};
+use evenkeel_agent::engine::{OpOutcome, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::gate::final_backup::note_of;
 use evenkeel_core::model::id::{GuestId, OperationId};
@@ -90,7 +90,7 @@ async fn ended_while(
     rig: &Rig,
     life_s: u64,
     somebody: impl AsyncFnOnce(&Rig, OperationId),
-) -> OpEnd {
+) -> OpOutcome {
     // Whoever looks at the guest waits so long that somebody can act before.
     rig.node.with(|sim| {
         sim.inject(Fault { times: None, ..Effect::Latency { ms: 5_000 }.on("/pending") });
@@ -119,8 +119,8 @@ async fn ended_while(
 }
 
 /// It was not destroyed, and it is as it was before.
-fn assert_it_was_left(rig: &Rig, end: &OpEnd) {
-    assert!(matches!(end, OpEnd::Failed { .. } | OpEnd::Held { .. }), "{end:?}");
+fn assert_it_was_left(rig: &Rig, end: &OpOutcome) {
+    assert!(matches!(end, OpOutcome::Failed { .. } | OpOutcome::Held { .. }), "{end:?}");
     assert_eq!(count(rig, GUEST, "DELETE 102"), 0, "{:?}", writes(rig, GUEST));
     assert!(exists(rig, GUEST));
     assert!(protected(rig, GUEST), "{:?}", writes(rig, GUEST));
@@ -140,7 +140,7 @@ async fn waiting_item(rig: &Rig, text: &str) -> PendingItem {
 async fn a_guest_is_saved_whole_before_it_is_destroyed() {
     let rig = node().await;
     let end = ended_while(&rig, HOUR_S, async |_, _| {}).await;
-    assert!(matches!(end, OpEnd::Succeeded { .. }), "{end:?}");
+    assert!(matches!(end, OpOutcome::Succeeded { .. }), "{end:?}");
     assert!(!exists(&rig, GUEST));
     assert_eq!((backups_asked(&rig), archives(&rig)), (1, 1));
     with_archives(&rig, |volume| {
@@ -188,7 +188,7 @@ async fn a_final_backup_can_be_asked_for() {
         let submitted =
             engine.submit_approval(anna().approve(&item, 7, now(&rig)).as_bytes()).await?;
         let end = ended(engine, submitted).await.end;
-        assert!(matches!(end, OpEnd::Succeeded { .. }), "{end:?}");
+        assert!(matches!(end, OpOutcome::Succeeded { .. }), "{end:?}");
         Ok(())
     })
     .await;

@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_agent::engine::{Engine, OpEnd, Submitted};
-use evenkeel_agent::journal::{ExactBytes, Files as _, Kept, Record, Subject};
+use evenkeel_agent::engine::{Engine, OpOutcome, Submitted};
+use evenkeel_agent::journal::{ExactBytes, Files as _, Kept, KeptSubject, Record};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -22,7 +22,7 @@ use crate::support::*;
 async fn ended_while_the_judge_is_busy(
     rig: &Rig,
     ends: impl AsyncFnOnce(&mut Engine, PendingId),
-) -> OpEnd {
+) -> OpOutcome {
     let absent = desired(ABSENT);
     live(rig, async |engine| {
         pass(engine, &absent).await?;
@@ -40,7 +40,7 @@ async fn ended_while_the_judge_is_busy(
     .await
 }
 
-fn assert_not_pending(rig: &Rig, end: &OpEnd) {
+fn assert_not_pending(rig: &Rig, end: &OpOutcome) {
     assert_eq!(end.reason(), Some(ReasonCode::NotPending), "{end:?}");
     assert_eq!(writes(rig, "lxc/100"), Vec::<String>::new(), "a refusal sends nothing");
 }
@@ -86,7 +86,7 @@ async fn g26_an_item_that_expires_before_its_approval_is_judged_is_not_executed(
 async fn g26_an_item_that_is_taken_back_before_its_approval_is_judged_is_not_executed() {
     let rig = rig().await;
     let end = ended_while_the_judge_is_busy(&rig, async |engine, id| {
-        let gone = Record::Kept(Kept::remove(Subject::Pending, id.to_string()));
+        let gone = Record::Kept(Kept::remove(KeptSubject::Pending, id.to_string()));
         engine.keep_due(move |_| vec![gone]).await.unwrap();
     });
     assert_not_pending(&rig, &end.await);
@@ -130,7 +130,7 @@ async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() 
             }
             acts.as_mut().poll(context)
         });
-        assert_eq!(end.await.end, OpEnd::Succeeded { warning: None });
+        assert_eq!(end.await.end, OpOutcome::Succeeded { warning: None });
         Ok(())
     })
     .await;
@@ -211,11 +211,11 @@ async fn p21_the_volume_in_the_slot_is_compared_and_not_only_the_digest() {
         let envelope = seal(&other).unwrap();
         engine
             .keep_due(move |state| {
-                let kept = state.kept(Subject::Pending).find(|(key, _)| *key == id.to_string());
+                let kept = state.kept(KeptSubject::Pending).find(|(key, _)| *key == id.to_string());
                 let mut value = kept.unwrap().1.value.clone();
                 value["envelope"] =
                     serde_json::to_value(ExactBytes(envelope.into_bytes())).unwrap();
-                let put = Kept::put(Subject::Pending, other_id.to_string(), 1, value);
+                let put = Kept::put(KeptSubject::Pending, other_id.to_string(), 1, value);
                 vec![Record::Kept(put)]
             })
             .await?;
@@ -226,7 +226,10 @@ async fn p21_the_volume_in_the_slot_is_compared_and_not_only_the_digest() {
         // What was really asked for is done.
         let approval = anna().approve(&item, 8, now(&rig));
         assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
-        assert_eq!(carried_out(engine, &approval).await.end, OpEnd::Succeeded { warning: None });
+        assert_eq!(
+            carried_out(engine, &approval).await.end,
+            OpOutcome::Succeeded { warning: None }
+        );
         Ok(())
     })
     .await;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::{EngineEvent, OpEnd, Submitted};
+use evenkeel_agent::engine::{EngineEvent, OpOutcome, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -34,7 +34,7 @@ async fn made_again(rig: &Rig) {
 }
 
 /// What becomes of an approval that was signed before somebody did this.
-async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpEnd {
+async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpOutcome {
     let absent = desired(ABSENT);
     live(rig, async |engine| {
         pass(engine, &absent).await?;
@@ -43,7 +43,7 @@ async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpEnd {
         rig.node.with(evenkeel_sim::Simulator::clear_records);
         Ok(match engine.submit_approval(approval.as_bytes()).await? {
             Submitted::Refused(refusal) => {
-                OpEnd::Held { reason: refusal.reason, why: refusal.detail }
+                OpOutcome::Held { reason: refusal.reason, why: refusal.detail }
             }
             accepted @ Submitted::Accepted(_) => ended(engine, accepted).await.end,
             other @ (Submitted::Replay { .. }
@@ -56,8 +56,8 @@ async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpEnd {
     .await
 }
 
-fn assert_refused(rig: &Rig, end: &OpEnd, expected: ReasonCode, words: &str) {
-    let OpEnd::Held { reason, why } = end else { panic!("not refused: {end:?}") };
+fn assert_refused(rig: &Rig, end: &OpOutcome, expected: ReasonCode, words: &str) {
+    let OpOutcome::Held { reason, why } = end else { panic!("not refused: {end:?}") };
     assert_eq!((*reason, writes(rig, GUEST)), (expected, Vec::new()), "{why}");
     assert!(why.contains(words), "`{why}` does not say `{words}`");
     assert!(exists(rig, GUEST), "the wrong guest was destroyed");
@@ -72,6 +72,23 @@ async fn x01_a_task_list_that_proxmox_filters_proves_nothing() {
     })
     .await;
     assert_refused(&rig, &end, ReasonCode::IdentityUnproven, "Sys.Audit on /nodes/pve1");
+}
+
+/// What our own token did counts as ours only if the journal knows the task.
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_a_thief_of_our_own_token_made_again_is_not_the_one_that_was_signed_for() {
+    let own = evenkeel_sim::TOKENS[0];
+    let rig = rig().await;
+    assert_eq!(rig.owner, own.0, "the agent's own token");
+    let end = approved_before(&rig, async |rig| {
+        let copy = rig.node.with(|sim| sim.world.guests[&100].clone());
+        sent_by(rig, own, "POST", "lxc/100/status/stop", &[]).await;
+        sent_by(rig, own, "DELETE", GUEST, &[]).await;
+        assert!(!exists(rig, GUEST));
+        rig.node.with(|sim| sim.world.guests.insert(100, copy));
+    })
+    .await;
+    assert_refused(&rig, &end, ReasonCode::IdentityUnproven, "ran vzdestroy on it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +110,7 @@ async fn x01_no_item_is_raised_by_a_token_that_sees_only_its_own_tasks() {
     .await;
     restrict(&rig, &[("/", "PVEAuditor")]);
     let end = approved_before(&rig, async |_| {}).await;
-    assert!(matches!(end, OpEnd::Succeeded { .. }), "with the right it goes on: {end:?}");
+    assert!(matches!(end, OpOutcome::Succeeded { .. }), "with the right it goes on: {end:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +142,7 @@ async fn x02_no_step_of_a_clock_hides_that_a_guest_was_made_again() {
                 tokio::time::sleep(std::time::Duration::from_secs(later)).await;
             })
             .await;
-            let OpEnd::Held { .. } = &end else { panic!("{node} {agent} {later}: {end:?}") };
+            let OpOutcome::Held { .. } = &end else { panic!("{node} {agent} {later}: {end:?}") };
             assert!(exists(&rig, GUEST), "{node} {agent} {later}: the wrong guest was destroyed");
             assert_eq!(writes(&rig, GUEST), Vec::<String>::new());
         }
@@ -172,7 +189,7 @@ async fn x17_a_number_is_not_free_because_a_node_without_quorum_says_so() {
         }
         rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Quorum { quorate: true }));
         let report = ended(engine, Submitted::Accepted(op)).await;
-        assert!(matches!(report.end, OpEnd::Succeeded { .. }), "{report:?}");
+        assert!(matches!(report.end, OpOutcome::Succeeded { .. }), "{report:?}");
         Ok(())
     })
     .await;

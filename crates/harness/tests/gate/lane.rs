@@ -1,7 +1,7 @@
 //! Everything is judged again in the lane: what changed after the signature stops the act.
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{OpEnd, PassCause, Submitted};
+use evenkeel_agent::engine::{OpOutcome, PassCause, Submitted};
 use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -27,7 +27,9 @@ async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
             }
             accepted @ Submitted::Accepted(_) => {
                 let end = ended(engine, accepted).await.end;
-                let OpEnd::Held { reason, .. } = end else { panic!("it was not held: {end:?}") };
+                let OpOutcome::Held { reason, .. } = end else {
+                    panic!("it was not held: {end:?}")
+                };
                 reason
             }
         })
@@ -169,7 +171,7 @@ async fn g23_the_budget_holds_for_acts_that_are_judged_side_by_side() {
         let mut held = 0;
         for _ in 0..2 {
             if let evenkeel_agent::engine::EngineEvent::Op(report) = engine.work().await?
-                && let OpEnd::Held { reason, .. } = report.end
+                && let OpOutcome::Held { reason, .. } = report.end
             {
                 assert_eq!(reason, ReasonCode::Budget);
                 held += 1;

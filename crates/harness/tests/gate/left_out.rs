@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evenkeel_agent::engine::{EngineEvent, OpEnd};
+use evenkeel_agent::engine::{EngineEvent, OpOutcome};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -47,7 +47,7 @@ async fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 /// Signs the destroy that is declared; somebody acts meanwhile. How it ends then.
-async fn ended_while(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpEnd {
+async fn ended_while(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpOutcome {
     // Whoever looks at the guest waits so long that somebody can act before.
     rig.node.with(|sim| sim.inject(Effect::Latency { ms: 5_000 }.on("/pending")));
     let declared = desired(ENDING);
@@ -71,7 +71,7 @@ async fn y01_temporary_files_of_a_container_are_in_its_final_backup() {
     let rig = rig().await;
     let files = rig.node.with(|sim| sim.world.guest(guest()).unwrap().files.clone());
     let end = ended_while(&rig, async |_| {}).await;
-    assert!(matches!(end, OpEnd::Succeeded { .. }), "{end:?}");
+    assert!(matches!(end, OpOutcome::Succeeded { .. }), "{end:?}");
     assert!(!exists(&rig, GUEST));
     let saved = saved(&rig);
     assert!(saved[0].contains(PRECIOUS) && saved[0].contains("/tmp/session"), "{saved:?}");
@@ -114,7 +114,7 @@ async fn y01_what_the_node_excludes_is_in_the_item_and_bound() {
         let item = self::item(engine).await;
         assert!(item.params["not_in_backup"].contains("path=/home/*"), "{:?}", item.params);
         let end = carried_out(engine, &anna().approve(&item, 8, now(&rig))).await.end;
-        assert!(matches!(end, OpEnd::Succeeded { .. }), "{end:?}");
+        assert!(matches!(end, OpOutcome::Succeeded { .. }), "{end:?}");
         Ok(())
     })
     .await;
@@ -138,7 +138,7 @@ async fn y01_exclusions_that_change_before_or_after_the_backup_destroy_nothing()
                 exclude(rig, after);
             })
             .await;
-            assert!(matches!(end, OpEnd::Failed { .. }), "{moment}: {end:?}");
+            assert!(matches!(end, OpOutcome::Failed { .. }), "{moment}: {end:?}");
             assert!(end.words().contains("/var/lib/*"), "{moment}: {end:?}");
             assert_eq!(count(&rig, GUEST, "DELETE 102"), 0, "{moment}");
             assert_eq!(backups_asked(&rig), usize::from(moment != "the stop"), "{moment}");
@@ -179,7 +179,7 @@ async fn y01_a_backup_on_request_holds_temporary_files_too() {
             if let EngineEvent::Op(report) = engine.work().await?
                 && report.op == op
             {
-                assert!(matches!(report.end, OpEnd::Succeeded { .. }), "{:?}", report.end);
+                assert!(matches!(report.end, OpOutcome::Succeeded { .. }), "{:?}", report.end);
                 return Ok(());
             }
         }

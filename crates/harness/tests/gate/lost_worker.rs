@@ -1,6 +1,6 @@
 //! A worker that its daemon lost, in the middle of what an operator signed: evidence ends it, nothing is sent again.
 
-use evenkeel_agent::engine::OpEnd;
+use evenkeel_agent::engine::OpOutcome;
 use evenkeel_harness::script::fault;
 use evenkeel_sim::{Effect, LostWorker};
 
@@ -26,10 +26,13 @@ async fn y23_a_signed_destroy_whose_worker_is_lost_is_ended_by_evidence_and_neve
         let deletes: Vec<String> =
             writes(&rig, "lxc/100").into_iter().filter(|sent| sent.starts_with("DELETE")).collect();
         assert_eq!(deletes.len(), 1, "{worker:?}: {deletes:?}");
-        let is_done = matches!(report.end, OpEnd::Succeeded { .. });
+        let is_done = matches!(report.end, OpOutcome::Succeeded { .. });
         assert_eq!(is_done, worker == LostWorker::Working, "{worker:?}: {:?}", report.end);
         assert_eq!(exists(&rig, "lxc/100"), !is_done, "{worker:?}");
-        assert!(is_done || matches!(report.end, OpEnd::Failed { .. }), "{worker:?}: {report:?}");
+        assert!(
+            is_done || matches!(report.end, OpOutcome::Failed { .. }),
+            "{worker:?}: {report:?}"
+        );
     }
 }
 
@@ -46,7 +49,7 @@ async fn y23_a_lost_worker_of_a_preparation_ends_the_destroy_before_its_act() {
         Ok(carried_out(engine, &approval).await)
     })
     .await;
-    assert!(matches!(report.end, OpEnd::Failed { .. }), "{report:?}");
+    assert!(matches!(report.end, OpOutcome::Failed { .. }), "{report:?}");
     assert_eq!(writes(&rig, "lxc/102")[before..], ["POST stop".to_owned()]);
     assert!(exists(&rig, "lxc/102"));
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{OpEnd, PassCause};
+use evenkeel_agent::engine::{OpOutcome, PassCause};
 use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::sign::{Role, Signer, TrustVersion, TrustedSigners, Window};
@@ -29,7 +29,7 @@ fn edit(rig: &Rig, key: &str, value: &str) {
 }
 
 /// Somebody acts as soon as the agent has sent this; how the destroy ends then.
-async fn once_sent(sent: &str, somebody: impl AsyncFnOnce(&Rig)) -> (Rig, OpEnd) {
+async fn once_sent(sent: &str, somebody: impl AsyncFnOnce(&Rig)) -> (Rig, OpOutcome) {
     once_sent_within(HOUR_S, sent, somebody).await
 }
 
@@ -40,7 +40,7 @@ async fn once_sent_within(
     life_s: u64,
     sent: &str,
     somebody: impl AsyncFnOnce(&Rig),
-) -> (Rig, OpEnd) {
+) -> (Rig, OpOutcome) {
     let rig = rig().await;
     edit(&rig, "protection", "1");
     let end = destroyed_until(&rig, 7, life_s, sent, somebody).await;
@@ -54,7 +54,7 @@ async fn destroyed_until(
     life_s: u64,
     sent: &str,
     somebody: impl AsyncFnOnce(&Rig),
-) -> OpEnd {
+) -> OpOutcome {
     // Every reader of the guest waits so long that somebody can act before.
     rig.node.with(|sim| {
         sim.inject(Fault { times: None, ..Effect::Latency { ms: 10_000 }.on("/pending") });
@@ -81,8 +81,8 @@ async fn destroyed_until(
     end.await.unwrap().unwrap()
 }
 
-fn assert_it_was_left(rig: &Rig, end: &OpEnd) {
-    assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+fn assert_it_was_left(rig: &Rig, end: &OpOutcome) {
+    assert!(matches!(end, OpOutcome::Failed { .. }), "{end:?}");
     assert_eq!(count(rig, RUNNING, "DELETE 102"), 0);
     assert!(exists(rig, RUNNING));
 }
@@ -90,7 +90,7 @@ fn assert_it_was_left(rig: &Rig, end: &OpEnd) {
 #[tokio::test(start_paused = true)]
 async fn a_destroy_that_nothing_comes_between_is_carried_out() {
     let (rig, end) = once_sent(STOP, async |_| {}).await;
-    assert!(matches!(end, OpEnd::Succeeded { .. }), "{end:?}");
+    assert!(matches!(end, OpOutcome::Succeeded { .. }), "{end:?}");
     assert_eq!(count(&rig, RUNNING, "DELETE 102"), 1);
 }
 
@@ -102,7 +102,7 @@ async fn a_guest_that_cannot_be_read_once_after_its_stop_is_looked_at_again() {
         rig.node.with(|sim| sim.inject(Fault { times: Some(1), ..garbage }));
     })
     .await;
-    assert!(matches!(end, OpEnd::Succeeded { .. }), "{end:?}");
+    assert!(matches!(end, OpOutcome::Succeeded { .. }), "{end:?}");
     assert_eq!(count(&rig, RUNNING, "DELETE 102"), 1);
 }
 
@@ -195,14 +195,14 @@ async fn a_protection_that_two_destroys_took_is_tried_once_in_each_pause() {
     let quorum = |rig: &Rig, quorate| rig.node.with(|sim| sim.happen(Event::Quorum { quorate }));
     let lost = async |rig: &Rig| quorum(rig, false);
     let (rig, end) = once_sent(UNPROTECT, lost).await;
-    assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+    assert!(matches!(end, OpOutcome::Failed { .. }), "{end:?}");
     assert_eq!(count(&rig, RUNNING, UNPROTECT), 2, "taken off, and one try to give it back");
     // Another person protects the guest again, and it is destroyed once more before the pause is over.
     quorum(&rig, true);
     edit(&rig, "protection", "1");
     rig.node.with(evenkeel_sim::Simulator::clear_records);
     let end = destroyed_until(&rig, 8, HOUR_S, UNPROTECT, lost).await;
-    assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+    assert!(matches!(end, OpOutcome::Failed { .. }), "{end:?}");
     rig.node.with(evenkeel_sim::Simulator::clear_records);
     tokio::time::sleep(Duration::from_mins(5)).await;
     live(&rig, async |engine| {
@@ -300,7 +300,7 @@ async fn x14_a_running_guest_with_waiting_changes_is_not_stopped_for_its_destroy
         rig.node.with(evenkeel_sim::Simulator::clear_records);
         let submitted = engine.submit_approval(approval.as_bytes()).await?;
         let end = ended(engine, submitted).await.end;
-        let OpEnd::Held { reason, why } = &end else { panic!("{end:?}") };
+        let OpOutcome::Held { reason, why } = &end else { panic!("{end:?}") };
         assert_eq!(*reason, evenkeel_core::model::reason::ReasonCode::Stale);
         assert!(why.contains("changes wait for a restart"), "{why}");
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use evenkeel_agent::engine::{Engine, EngineEvent, OpEnd, PassCause, Report};
+use evenkeel_agent::engine::{Engine, EngineEvent, OpOutcome, PassCause, Report};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::desired::selection::PassScope;
@@ -37,8 +37,9 @@ async fn report(
 }
 
 fn held_in_the_lane(report: &Report) -> Vec<ReasonCode> {
-    let reason =
-        |end: &OpEnd| if let OpEnd::Held { reason, .. } = end { Some(*reason) } else { None };
+    let reason = |end: &OpOutcome| {
+        if let OpOutcome::Held { reason, .. } = end { Some(*reason) } else { None }
+    };
     report.ops.iter().filter_map(|op| reason(&op.end)).collect()
 }
 
@@ -122,7 +123,7 @@ async fn what_an_operator_asks_for_and_signs_is_done_on_an_observing_host() {
         let approval = anna().approve(&item(engine).await, 7, now(&rig));
         let submitted = engine.submit_approval(approval.as_bytes()).await?;
         let ended = ended(engine, submitted).await;
-        assert_eq!(ended.end, OpEnd::Succeeded { warning: None }, "{ended:?}");
+        assert_eq!(ended.end, OpOutcome::Succeeded { warning: None }, "{ended:?}");
         Ok(())
     })
     .await;

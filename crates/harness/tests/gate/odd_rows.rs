@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use evenkeel_agent::engine::{Engine, Fatal, OpEnd};
+use evenkeel_agent::engine::{Engine, Fatal, OpOutcome};
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
@@ -69,7 +69,7 @@ async fn y03_a_task_of_a_user_of_any_name_stops_nothing_that_is_signed() {
             let approval = approved(&rig, engine, &desired(ABSENT)).await;
             task_by(&rig, user, "vzstart", "100");
             let report = carried_out(engine, &approval).await;
-            assert!(matches!(report.end, OpEnd::Succeeded { .. }), "{user}: {report:?}");
+            assert!(matches!(report.end, OpOutcome::Succeeded { .. }), "{user}: {report:?}");
             Ok(())
         })
         .await;
@@ -85,7 +85,7 @@ async fn y03_a_restore_by_a_user_of_any_name_makes_another_guest() {
         let approval = approved(&rig, engine, &desired(ABSENT)).await;
         task_by(&rig, "jürgen@pve", "vzrestore", "100");
         let end = carried_out(engine, &approval).await.end;
-        let OpEnd::Held { reason, why } = end else { panic!("{end:?}") };
+        let OpOutcome::Held { reason, why } = end else { panic!("{end:?}") };
         assert_eq!(reason, ReasonCode::IdentityUnproven);
         assert!(why.contains("jürgen@pve ran vzrestore"), "{why}");
         Ok(())
@@ -110,10 +110,10 @@ async fn y03_a_task_that_cannot_be_read_holds_an_item_once_and_only_if_it_may_be
             bend(&rig, "/pve1/tasks", Some("odd@pve"), field, OddValue::Object);
             let end = carried_out(engine, &first).await.end;
             if !holds {
-                assert!(matches!(end, OpEnd::Succeeded { .. }), "{task} {id}: {end:?}");
+                assert!(matches!(end, OpOutcome::Succeeded { .. }), "{task} {id}: {end:?}");
                 return Ok(());
             }
-            let OpEnd::Held { reason, why } = &end else { panic!("{task} {id}: {end:?}") };
+            let OpOutcome::Held { reason, why } = &end else { panic!("{task} {id}: {end:?}") };
             assert_eq!((*reason, writes(&rig, "lxc/100").len()), (ReasonCode::IdentityUnproven, 0));
             let second = if field.is_some() {
                 assert!(why.contains("a new item was raised"), "{why}");
@@ -124,7 +124,7 @@ async fn y03_a_task_that_cannot_be_read_holds_an_item_once_and_only_if_it_may_be
                 first
             };
             let end = carried_out(engine, &second).await.end;
-            assert!(matches!(end, OpEnd::Succeeded { .. }), "{task} {id}: {end:?}");
+            assert!(matches!(end, OpOutcome::Succeeded { .. }), "{task} {id}: {end:?}");
             Ok(())
         })
         .await;

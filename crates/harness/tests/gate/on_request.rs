@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use evenkeel_agent::engine::{Engine, EngineError, EngineEvent, OpEnd, OpReport};
+use evenkeel_agent::engine::{Engine, EngineError, EngineEvent, OpOutcome, OpReport};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::{GuestId, OperationId};
 use evenkeel_core::model::reason::ReasonCode;
@@ -50,7 +50,7 @@ async fn end_of(engine: &mut Engine, op: OperationId) -> OpReport {
 }
 
 /// What becomes of what is asked for.
-async fn asked(rig: &Rig, op: ActionKind, params: &str) -> Result<OpEnd, ReasonCode> {
+async fn asked(rig: &Rig, op: ActionKind, params: &str) -> Result<OpOutcome, ReasonCode> {
     live(rig, async |engine| {
         Ok(match engine.ask(op, guest(), given(params)).await {
             Ok(op) => Ok(end_of(engine, op).await.end),
@@ -85,10 +85,10 @@ fn sent(rig: &Rig, last: &str) -> usize {
 async fn a_snapshot_and_a_backup_are_made_at_once_and_without_a_signature() {
     let rig = node().await;
     let end = asked(&rig, ActionKind::Snapshot, "snapname=before description=mine").await;
-    assert!(matches!(end, Ok(OpEnd::Succeeded { .. })), "{end:?}");
+    assert!(matches!(end, Ok(OpOutcome::Succeeded { .. })), "{end:?}");
     assert_eq!(snapshots(&rig), ["before"]);
     let end = asked(&rig, ActionKind::Backup, "storage=store").await;
-    assert!(matches!(end, Ok(OpEnd::Succeeded { .. })), "{end:?}");
+    assert!(matches!(end, Ok(OpOutcome::Succeeded { .. })), "{end:?}");
     assert_eq!(archives(&rig), 1);
     let waits = live(&rig, async |engine| engine.pending().await).await;
     assert!(waits.is_empty(), "nobody has to sign");
@@ -131,7 +131,7 @@ async fn a_frozen_host_takes_no_snapshot_and_an_observing_one_does() {
     rig.frozen.store(false, Ordering::Relaxed);
     rig.observes.store(true, Ordering::Relaxed);
     let end = asked(&rig, ActionKind::Snapshot, "snapname=seen").await;
-    assert!(matches!(end, Ok(OpEnd::Succeeded { .. })), "{end:?}");
+    assert!(matches!(end, Ok(OpOutcome::Succeeded { .. })), "{end:?}");
 }
 
 /// A job keeps three: if ours counted among them, its next run would remove the oldest.
@@ -156,7 +156,7 @@ async fn y11_a_backup_on_request_is_protected_and_costs_no_older_one() {
     let older = listed(&rig);
     assert_eq!(older.len(), 2);
     let end = asked(&rig, ActionKind::Backup, "storage=store").await;
-    assert!(matches!(end, Ok(OpEnd::Succeeded { .. })), "{end:?}");
+    assert!(matches!(end, Ok(OpOutcome::Succeeded { .. })), "{end:?}");
     foreign(&rig, "POST", "vzdump", &job).await;
     let now = listed(&rig);
     assert!(older.iter().all(|archive| now.contains(archive)), "{older:?} are not in {now:?}");
@@ -174,7 +174,7 @@ async fn a_backup_whose_task_fails_is_not_called_done() {
     let fails = Effect::TaskFails { message: "job errors".to_owned() }.on(":vzdump:");
     rig.node.with(|sim| sim.inject(fails));
     let end = asked(&rig, ActionKind::Backup, "storage=store").await.unwrap();
-    assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+    assert!(matches!(end, OpOutcome::Failed { .. }), "{end:?}");
 }
 
 /// A crash at every await point: nothing is sent twice, and the journal tells the truth.

@@ -58,7 +58,7 @@ fn denied(rig: &Rig, item: &PendingItem, by: &Operator) -> String {
 /// What is in the journal beside the items.
 fn kept(rig: &Rig) -> usize {
     let journal = rig.open_journal(rig.disk.clone()).unwrap();
-    journal.state().kept(evenkeel_agent::journal::Subject::Approval).count()
+    journal.state().kept(evenkeel_agent::journal::KeptSubject::Approval).count()
 }
 
 #[tokio::test(start_paused = true)]

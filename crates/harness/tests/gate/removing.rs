@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_agent::engine::{EngineError, OpEnd};
+use evenkeel_agent::engine::{EngineError, OpOutcome};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -79,7 +79,7 @@ async fn y07_a_volume_that_no_snapshot_names_goes_by_signature() {
             engine.request(ActionKind::DeleteVolume, id(guest), slot()).await.unwrap();
             let approval = anna().approve(&item(engine).await, 7, now(&rig));
             let report = carried_out(engine, &approval).await;
-            assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+            assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
             Ok(())
         })
         .await;
@@ -110,7 +110,10 @@ async fn y07_a_volume_whose_data_is_whole_is_never_called_removed() {
     });
     assert!(!keys.contains(&"unused0".to_owned()), "its file has forgotten it: {keys:?}");
     assert!(is_whole(&rig));
-    assert!(matches!(report.end, OpEnd::Unknown { .. } | OpEnd::Failed { .. }), "{report:?}");
+    assert!(
+        matches!(report.end, OpOutcome::Unknown { .. } | OpOutcome::Failed { .. }),
+        "{report:?}"
+    );
     // Nor later, when its storage is there again and lists it.
     rig.node.with(|sim| sim.happen(Event::DefineStorage { storage: "tank".to_owned() }));
     afterwards(&rig, &desired("")).await;

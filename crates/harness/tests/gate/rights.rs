@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::OpEnd;
+use evenkeel_agent::engine::OpOutcome;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
@@ -72,7 +72,7 @@ async fn an_approval_is_not_spent_on_an_act_that_the_token_may_not_do() {
             Ok(carried_out(engine, &approval).await.end)
         })
         .await;
-        assert!(matches!(end, OpEnd::Succeeded { .. }), "{privilege}: {end:?}");
+        assert!(matches!(end, OpOutcome::Succeeded { .. }), "{privilege}: {end:?}");
         assert!(!exists(&rig, GUEST), "{privilege}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{OpEnd, Submitted};
+use evenkeel_agent::engine::{OpOutcome, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -152,7 +152,7 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
         };
         assert_eq!(rotated, Some(TrustVersion(2)));
         let end = ended(engine, accepted).await.end;
-        let OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
+        let OpOutcome::Held { reason, .. } = end else { panic!("{end:?}") };
         assert_eq!(reason, ReasonCode::KeyRevoked);
         Ok(())
     })
@@ -222,7 +222,7 @@ async fn an_act_that_waited_for_a_rotation_looks_at_its_guest_again() {
             }
         })
         .await;
-        assert!(matches!(end, OpEnd::Held { .. } | OpEnd::Failed { .. }), "{op}: {end:?}");
+        assert!(matches!(end, OpOutcome::Held { .. } | OpOutcome::Failed { .. }), "{op}: {end:?}");
         assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new(), "{op}: {end:?}");
     }
 }

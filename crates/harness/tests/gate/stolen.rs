@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{Engine, OpEnd, Submitted};
+use evenkeel_agent::engine::{Engine, OpOutcome, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -190,7 +190,7 @@ async fn taken_back(theft: Theft) {
         if theft.budget_spent {
             assert_eq!(end.reason(), Some(ReasonCode::Budget), "{theft:?}: {end:?}");
         } else {
-            assert_eq!(end, OpEnd::Succeeded { warning: None }, "{theft:?}");
+            assert_eq!(end, OpOutcome::Succeeded { warning: None }, "{theft:?}");
         }
         Ok(())
     })
@@ -263,7 +263,7 @@ async fn x14_a_recovery_is_taken_on_a_nearly_full_disk_and_nothing_else_begins()
             rig.disk.limit_space(Some(free));
             assert_eq!(refused(engine, &planned).await, ReasonCode::Storage);
             let end = carried_out(engine, &approval).await.end;
-            assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+            assert!(matches!(end, OpOutcome::Failed { .. }), "{end:?}");
             let rotated = engine.submit_approval(paper.as_bytes()).await?;
             assert_eq!(rotated, Submitted::Rotated(TrustVersion(258)), "{free} bytes were free");
             Ok(())

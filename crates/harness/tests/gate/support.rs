@@ -191,7 +191,17 @@ pub(crate) fn protect(rig: &Rig, guest: &str) {
 
 /// A call by somebody else, and the tasks it leaves.
 pub(crate) async fn foreign(rig: &Rig, method: &str, path: &str, form: &[(&str, &str)]) {
-    let (name, secret, _) = evenkeel_sim::TOKENS[2];
+    sent_by(rig, evenkeel_sim::TOKENS[2], method, path, form).await;
+}
+
+/// A call past evenkeel by whoever holds this token, and the tasks it leaves.
+pub(crate) async fn sent_by(
+    rig: &Rig,
+    (name, secret, _): (&str, &str, &str),
+    method: &str,
+    path: &str,
+    form: &[(&str, &str)],
+) {
     let target = format!("/api2/json/nodes/pve1/{path}");
     let request = evenkeel_sim::SimRequest::new(method, &target).token(&format!("{name}={secret}"));
     let request = if method == "DELETE" { request } else { request.form(form) };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::OpEnd;
+use evenkeel_agent::engine::OpOutcome;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_harness::Rig;
@@ -34,7 +34,7 @@ async fn y02_a_signer_is_told_what_goes_with_the_guest() {
             let found = item(engine).await;
             let approval = anna().approve(&found, 7, now(&rig));
             let end = carried_out(engine, &approval).await.end;
-            assert!(matches!(end, OpEnd::Succeeded { .. }), "{thing:?}: {end:?}");
+            assert!(matches!(end, OpOutcome::Succeeded { .. }), "{thing:?}: {end:?}");
             Ok(found)
         })
         .await;
@@ -129,7 +129,7 @@ async fn y02_what_comes_between_the_stop_and_the_delete_ends_the_destroy() {
         }
     })
     .await;
-    assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+    assert!(matches!(end, OpOutcome::Failed { .. }), "{end:?}");
     assert_eq!(count(&rig, running, "DELETE 102"), 0);
     assert!(exists(&rig, running));
 }

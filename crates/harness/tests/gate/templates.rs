@@ -1,6 +1,6 @@
 //! A guest becomes a template by a signature alone, once, and the fact is waited for.
 
-use evenkeel_agent::engine::OpEnd;
+use evenkeel_agent::engine::OpOutcome;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::{Desired, WantedState};
 use evenkeel_core::model::id::GuestId;
@@ -51,7 +51,7 @@ async fn a_template_is_made_once_it_is_signed_and_only_then() {
             assert!(item.losses[0].what.contains("never starts again"), "{item:?}");
             let approval = anna().approve(&item, 7, now(&rig));
             let report = carried_out(engine, &approval).await;
-            assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+            assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
             assert!(is_template(&rig, guest), "{guest}");
             pass(engine, &declared).await?;
             assert!(engine.pending().await?.is_empty(), "a template rests");
@@ -72,7 +72,7 @@ async fn an_answer_of_nothing_is_not_believed_and_the_task_is_found() {
     live(&rig, async |engine| {
         let approval = approved(&rig, engine, &declared).await;
         let report = carried_out(engine, &approval).await;
-        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
         assert_eq!(report.upid.as_ref().unwrap().task_type(), "vztemplate");
         assert!(is_template(&rig, "lxc/100"));
         Ok(())
@@ -95,7 +95,7 @@ async fn a_conversion_that_fails_is_told_so_though_its_answer_was_nothing() {
     live(&rig, async |engine| {
         let approval = approved(&rig, engine, &declared).await;
         let report = carried_out(engine, &approval).await;
-        let OpEnd::Failed { why } = &report.end else { panic!("{report:?}") };
+        let OpOutcome::Failed { why } = &report.end else { panic!("{report:?}") };
         assert!(why.contains("Template feature is not available"), "{why}");
         assert!(!is_template(&rig, "lxc/100"));
         Ok(())
@@ -133,7 +133,7 @@ async fn a_guest_that_was_started_or_snapshot_since_is_refused() {
                 _ => foreign(&rig, "POST", "qemu/103/snapshot", &[("snapname", "aa")]).await,
             }
             let report = carried_out(engine, &approval).await;
-            let OpEnd::Held { reason, why } = &report.end else { panic!("{report:?}") };
+            let OpOutcome::Held { reason, why } = &report.end else { panic!("{report:?}") };
             let codes = [ReasonCode::After, ReasonCode::Stale];
             assert!(codes.contains(reason), "{meddle}: {why}");
             Ok(())

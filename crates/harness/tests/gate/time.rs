@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_agent::engine::{OpEnd, Submitted};
+use evenkeel_agent::engine::{OpOutcome, Submitted};
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::operate::operation::UnixSeconds;
 use evenkeel_core::sign::{OpResult, PendingItem, Role, Signer, Validity, Window};
@@ -84,7 +84,7 @@ async fn t08_an_approval_that_expires_while_its_task_runs_is_done_once() {
     let began = now(&rig);
     live(&rig, async |engine| {
         let report = carried_out(engine, &approval).await;
-        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpOutcome::Succeeded { warning: None }, "{report:?}");
         assert!(now(&rig) > began.plus(60), "it had expired meanwhile");
         let again = engine.submit_approval(approval.as_bytes()).await?;
         assert_eq!(again, Submitted::Replay { op: report.op, result: OpResult::Succeeded });
@@ -112,7 +112,10 @@ async fn t09_t10_a_clock_in_doubt_holds_what_is_signed_until_it_is_right_again()
     }
     let approval = anna().approve(&item, 9, now(&rig));
     live(&rig, async |engine| {
-        assert_eq!(carried_out(engine, &approval).await.end, OpEnd::Succeeded { warning: None });
+        assert_eq!(
+            carried_out(engine, &approval).await.end,
+            OpOutcome::Succeeded { warning: None }
+        );
         Ok(())
     })
     .await;
@@ -150,7 +153,7 @@ async fn t01_a_nonce_on_another_statement_is_a_conflict_in_its_lane_after_it_and
         let other = anna().approve(of("lxc/102").unwrap(), 7, now(&rig));
         let accepted = engine.submit_approval(first.as_bytes()).await?;
         conflict(&engine.submit_approval(other.as_bytes()).await?);
-        assert_eq!(ended(engine, accepted).await.end, OpEnd::Succeeded { warning: None });
+        assert_eq!(ended(engine, accepted).await.end, OpOutcome::Succeeded { warning: None });
         conflict(&engine.submit_approval(other.as_bytes()).await?);
         Ok(other)
     })

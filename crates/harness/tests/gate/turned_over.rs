@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_agent::engine::{Engine, OpEnd, Submitted};
+use evenkeel_agent::engine::{Engine, OpOutcome, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
 use evenkeel_core::model::reason::ReasonCode;
@@ -46,7 +46,7 @@ async fn only(engine: &Engine) -> PendingId {
 async fn is_good(rig: &Rig, engine: &mut Engine) {
     let approval = anna().approve(&item(engine).await, 77, now(rig));
     let report = carried_out(engine, &approval).await;
-    assert!(matches!(report.end, OpEnd::Succeeded { .. }), "{report:?}");
+    assert!(matches!(report.end, OpOutcome::Succeeded { .. }), "{report:?}");
     assert!(!exists(rig, GUEST));
     assert_eq!(count(rig, GUEST, "DELETE 100"), 1);
 }
@@ -91,7 +91,7 @@ async fn y06_an_approval_of_a_forgotten_item_is_refused_with_the_name_of_the_new
         let first = only(engine).await;
         turn_over(&rig).await;
         let end = carried_out(engine, &old).await.end;
-        let OpEnd::Held { reason, why } = end else { panic!("{end:?}") };
+        let OpOutcome::Held { reason, why } = end else { panic!("{end:?}") };
         assert_eq!(reason, ReasonCode::IdentityUnproven);
         let second = only(engine).await;
         assert_ne!(first, second);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::OpEnd;
+use evenkeel_agent::engine::OpOutcome;
 use evenkeel_agent::journal::DiskFault;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::model::id::GuestId;
@@ -115,7 +115,7 @@ async fn n14_what_cannot_be_recorded_is_not_done() {
         match life.await.unwrap() {
             Ok(end) => {
                 assert!(full, "a broken journal ends the process");
-                assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
+                assert!(matches!(end, OpOutcome::Failed { .. }), "{end:?}");
             }
             Err(fatal) => assert!(!full, "{fatal}"),
         }
@@ -166,7 +166,7 @@ async fn p16_p20_a_snapshot_made_again_under_its_name_and_a_guest_rolled_back_ar
             }
             rig.node.with(evenkeel_sim::Simulator::clear_records);
             let end = carried_out(engine, &approval).await.end;
-            let OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
+            let OpOutcome::Held { reason, .. } = end else { panic!("{end:?}") };
             Ok(reason)
         })
         .await;
@@ -204,7 +204,7 @@ async fn x06_a_rollback_that_proxmox_refuses_has_failed() {
         }
     })
     .await;
-    let OpEnd::Failed { why } = &end else { panic!("{end:?}") };
+    let OpOutcome::Failed { why } = &end else { panic!("{end:?}") };
     assert!(why.contains("403"), "{why}");
     assert_eq!(count(&rig, "lxc/102", "POST rollback"), 1);
 }

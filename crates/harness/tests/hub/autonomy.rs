@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use evenkeel_core::fleet::{Generation, stale_word};
-use evenkeel_core::sign::Window;
+use evenkeel_core::sign::{PendingId, PendingItem, Window};
 
-use crate::support::{Fleet, Manner, cores, minutes};
+use crate::support::{Fleet, Manner, anna, cores, minutes};
 
 #[tokio::test(start_paused = true)]
 async fn a_document_is_taken_drift_is_healed_and_at_rest_nothing_is_said() {
@@ -119,4 +119,27 @@ async fn z24_a_hub_that_freezes_is_told_by_the_last_word_an_author_signed_and_ho
     assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("4"), "it is in its window");
     days(2).await;
     assert!(stale().await.unwrap().contains("generation 3"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_the_hub_holds_back_is_executed_when_it_comes_and_not_before() {
+    let fleet = Fleet::new().await;
+    fleet.push(1, "[guest.102]\nkind = \"lxc\"\nstate = \"absent\"\n");
+    fleet.live(minutes(3)).await;
+    let waiting = async || -> Vec<(PendingId, PendingItem)> {
+        let asked = fleet.rig.live(async |engine| engine.pending().await);
+        let items = Box::pin(asked).await.unwrap().unwrap();
+        items.into_iter().map(|(id, (item, _))| (id, item)).collect()
+    };
+    let deletes = || fleet.writes().iter().filter(|write| write.starts_with("DELETE")).count();
+    let raised = waiting().await;
+    let [(_, item)] = raised.as_slice() else { panic!("{raised:?}") };
+    let held_back = anna().approve(item, 7, fleet.now());
+    fleet.live(minutes(10)).await;
+    assert_eq!(deletes(), 0, "{:?}", fleet.writes());
+    assert_eq!(waiting().await, raised, "it waits for the approval");
+    fleet.hub.queues(&held_back);
+    fleet.live(minutes(10)).await;
+    assert_eq!(deletes(), 1, "{:?}", fleet.writes());
+    assert_eq!(waiting().await, []);
 }

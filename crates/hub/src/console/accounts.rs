@@ -24,67 +24,52 @@ const ACCOUNTS_PER_PAGE: usize = 100;
 /// Where the page is.
 const ACCOUNTS_PATH: &str = "/console/accounts";
 
+/// Who manages accounts.
+const ADMIN: Access = Access::Person(PersonRole::Admin, Scope::WholeHub);
+
 pub(super) fn rows() -> Vec<RouteRow> {
-    let admin = Access::Person(PersonRole::Admin, Scope::WholeHub);
     vec![
         RouteRow::new(
             (Method::GET, ACCOUNTS_PATH),
-            admin,
+            ADMIN,
             NO_BODY,
             "all accounts, as a page",
             accounts,
         )
         .asks(&["after"])
         .page(),
-        RouteRow::new(
-            (Method::POST, ACCOUNTS_PATH),
-            admin,
-            SMALL_BODY_MAX,
-            "makes an account",
-            add,
-        )
-        .form(),
-        RouteRow::new(
-            (Method::POST, "/console/accounts/{name}/keys"),
-            admin,
-            SMALL_BODY_MAX,
-            "gives an account another key",
-            add_key,
-        )
-        .form(),
-        RouteRow::new(
-            (Method::POST, "/console/accounts/{name}/keys/remove"),
-            admin,
-            SMALL_BODY_MAX,
+        form_row(ACCOUNTS_PATH, "makes an account", add),
+        form_row("/console/accounts/{name}/keys", "gives an account another key", add_key),
+        form_row(
+            "/console/accounts/{name}/keys/remove",
             "takes a key from an account; the tokens it made end",
             remove_key,
-        )
-        .form(),
-        RouteRow::new(
-            (Method::POST, "/console/accounts/{name}/change"),
-            admin,
-            SMALL_BODY_MAX,
+        ),
+        form_row(
+            "/console/accounts/{name}/change",
             "gives an account another role and scope, which hold at once",
             change,
-        )
-        .form(),
-        RouteRow::new(
-            (Method::POST, "/console/accounts/{name}/logout"),
-            admin,
-            SMALL_BODY_MAX,
+        ),
+        form_row(
+            "/console/accounts/{name}/logout",
             "ends all tokens of an account, with their sessions",
             logout,
-        )
-        .form(),
-        RouteRow::new(
-            (Method::POST, "/console/accounts/{name}/remove"),
-            admin,
-            SMALL_BODY_MAX,
+        ),
+        form_row(
+            "/console/accounts/{name}/remove",
             "removes an account; its tokens and sessions end",
             remove,
-        )
-        .form(),
+        ),
     ]
+}
+
+/// A form that an admin sends.
+fn form_row<H, F>(path: &'static str, summary: &'static str, handler: H) -> RouteRow
+where
+    H: Fn(Hub, Call) -> F + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    RouteRow::new((Method::POST, path), ADMIN, SMALL_BODY_MAX, summary, handler).form()
 }
 
 /// An account in the list.

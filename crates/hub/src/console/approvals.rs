@@ -239,7 +239,6 @@ async fn envelope(hub: Hub, call: Call) -> Answer {
     let row = row.ok_or_else(|| Problem::not_found(&format!("envelope {id}")))?;
     let envelope = EnvelopeLine::new(row, HubTime::now());
     let address = envelope.path.clone();
-    let shell =
-        Shell::new(&hub, &call, PagePlace::Approvals, "What was handed in", address).await?;
+    let shell = Shell::new(&hub, &call, PagePlace::Approvals, "Submitted file", address).await?;
     page(&EnvelopePage { shell, envelope })
 }

@@ -112,7 +112,7 @@ pub(crate) fn problem_page(problem: &Problem) -> Response {
         ProblemCode::Forbidden => "Not allowed",
         ProblemCode::NotFound => "Not found",
         ProblemCode::Conflict | ProblemCode::Resync => "It contradicts what is there",
-        ProblemCode::Stale => "Somebody else was faster",
+        ProblemCode::Stale => "Someone else changed it first",
         ProblemCode::TooLarge | ProblemCode::TooMany => "Too much",
         ProblemCode::Invalid => "It cannot be taken so",
         ProblemCode::Unavailable => "Not now",

@@ -60,7 +60,7 @@ async fn events(hub: Hub, call: Call) -> Answer {
         hub.store().changes().subscribe_after(mark.unwrap_or_default());
     let person = call.person().clone();
     let missed = missed.map(|missed| texts(&person, missed.into_iter().collect()));
-    let watcher = Watcher {
+    let watcher = EventStream {
         changes: receiver,
         person,
         keep_alive,
@@ -81,7 +81,7 @@ async fn events(hub: Hub, call: Call) -> Answer {
 }
 
 /// One open stream.
-struct Watcher {
+struct EventStream {
     hub: Hub,
     person: Person,
     changes: broadcast::Receiver<NumberedChange>,
@@ -93,7 +93,7 @@ struct Watcher {
     _places: (OwnedSemaphorePermit, CallerPlace),
 }
 
-impl Watcher {
+impl EventStream {
     /// The next message; none at the end.
     async fn next(&mut self) -> Option<String> {
         if let Some(text) = self.begins.take() {

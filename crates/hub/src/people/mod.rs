@@ -32,6 +32,7 @@ mod rate_limit;
 pub(crate) mod session;
 pub mod wire;
 mod wire_accounts;
+mod wire_documents;
 
 use std::sync::Arc;
 use std::time::Duration;

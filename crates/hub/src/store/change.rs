@@ -58,7 +58,7 @@ pub struct Subscription {
 
 /// The channel of changes. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Changes {
+pub struct ChangeFeed {
     channel: Arc<ChangeChannel>,
 }
 
@@ -87,7 +87,7 @@ struct LateChanges {
     kept: VecDeque<StoreChange>,
 }
 
-impl Changes {
+impl ChangeFeed {
     /// A channel; what is told of a host is forgotten of its link first.
     pub(super) fn new(links: Arc<LinkMemory>) -> Self {
         let channel = ChangeChannel {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn who_was_away_is_told_what_they_missed_and_then_what_comes() {
-        let changes = Changes::new(Arc::default());
+        let changes = ChangeFeed::new(Arc::default());
         changes.tell(host(1));
         let mark = changes.mark();
         assert_eq!(changes.subscribe_after(&mark).missed, Some(Vec::new()));
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_mark_that_is_not_remembered_is_said_to_be_so() {
-        let changes = Changes::new(Arc::default());
+        let changes = ChangeFeed::new(Arc::default());
         let mark = changes.mark();
         for number in 0..CHANGES_KEPT {
             changes.tell(host(number));
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(changes.subscribe_after(&mark).missed.map(|all| all.len()), Some(CHANGES_KEPT));
         changes.tell(host(0));
         let later = changes.mark_of(CHANGES_KEPT as u64 + 9);
-        let other = Changes::new(Arc::default()).mark();
+        let other = ChangeFeed::new(Arc::default()).mark();
         for strange in [mark.as_str(), "", "1", "-", later.as_str(), other.as_str()] {
             assert_eq!(changes.subscribe_after(strange).missed, None, "{strange}");
         }
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_process_knows_its_own_versions() {
-        let changes = Changes::new(Arc::default());
+        let changes = ChangeFeed::new(Arc::default());
         changes.wrote("pve1".to_owned(), 7);
         assert!(changes.is_own("pve1", None, 7));
         assert!(!changes.is_own("pve1", None, 8) && !changes.is_own("pve2", None, 7));

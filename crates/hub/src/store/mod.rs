@@ -51,7 +51,7 @@ pub use account_admin::{AccountActor, ListedAccount, ListedKey};
 pub use accounts::{Account, AccountKey, NewAccount, PersonRole};
 pub use audit::AuditLine;
 pub use audit_archive::{ArchiveCheck, ArchiveLimits, ArchiveRound, archive_directory};
-pub use change::{Changes, NumberedChange, StoreChange, Subscription};
+pub use change::{ChangeFeed, NumberedChange, StoreChange, Subscription};
 pub use connect::{Database, DatabaseKind};
 pub use documents::{DocumentRow, NewDocument, Pushed, StoredDocument};
 pub use drafts::{DraftRow, NewDraft};
@@ -114,7 +114,7 @@ struct OpenStore {
     fresh: bool,
     readers: AnyPool,
     transactor: Transactor,
-    changes: Changes,
+    changes: ChangeFeed,
     links: Arc<LinkMemory>,
     heartbeats: heartbeat::Heartbeats,
     login_uses: login_admin::LoginUses,
@@ -131,7 +131,7 @@ impl HubStore {
         let hub_id = read_meta(&readers, "hub_id").await?;
         let challenge_key = read_meta(&readers, "challenge_key").await?;
         let links = Arc::new(LinkMemory::default());
-        let changes = Changes::new(links.clone());
+        let changes = ChangeFeed::new(links.clone());
         let transactor = Transactor::new(&database, &readers, changes.clone()).await?;
         let heartbeats = heartbeat::Heartbeats::default();
         let login_uses = login_admin::LoginUses::default();
@@ -172,7 +172,7 @@ impl HubStore {
     }
 
     /// What changed, as it is committed.
-    pub fn changes(&self) -> &Changes {
+    pub fn changes(&self) -> &ChangeFeed {
         &self.inner.changes
     }
 

@@ -11,7 +11,7 @@ use sqlx::{Connection as _, Row as _};
 use tokio::sync::oneshot;
 
 use super::HubTime;
-use super::change::{Changes, StoreChange};
+use super::change::{ChangeFeed, StoreChange};
 use super::connect::{Database, DatabaseKind};
 use super::error::StoreError;
 use super::writer::Writer;
@@ -56,7 +56,7 @@ pub(super) struct ToldChanges {
 
 impl ToldChanges {
     /// It is committed.
-    pub(super) fn tell(self, changes: &Changes) {
+    pub(super) fn tell(self, changes: &ChangeFeed) {
         // First whose they are: a look at the rows in between must not take them for another process's.
         for (host, version) in self.versions {
             changes.wrote(host, version);
@@ -169,14 +169,14 @@ pub(super) enum Transactor {
     /// All through one task.
     Sqlite(Writer),
     /// Each in a connection of the pool.
-    Postgres { pool: AnyPool, changes: Changes },
+    Postgres { pool: AnyPool, changes: ChangeFeed },
 }
 
 impl Transactor {
     pub(super) async fn new(
         database: &Database,
         pool: &AnyPool,
-        changes: Changes,
+        changes: ChangeFeed,
     ) -> Result<Self, StoreError> {
         match database.kind() {
             DatabaseKind::Sqlite => {
@@ -245,7 +245,7 @@ impl<W: StoreWrite> ErasedWrite for WaitingWrite<W> {
 
 async fn in_the_pool<W: StoreWrite>(
     pool: &AnyPool,
-    changes: &Changes,
+    changes: &ChangeFeed,
     write: &W,
 ) -> Result<W::Out, StoreError> {
     let mut tried = 0;

@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
 use super::HubTime;
-use super::change::Changes;
+use super::change::ChangeFeed;
 use super::connect::{Database, DatabaseKind};
 use super::error::StoreError;
 use super::transact::{ErasedWrite, WriteTx};
@@ -28,7 +28,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) async fn start(database: Database, changes: Changes) -> Result<Self, StoreError> {
+    pub(super) async fn start(database: Database, changes: ChangeFeed) -> Result<Self, StoreError> {
         let connection = database.connection().await?;
         let (sender, receiver) = mpsc::channel(WRITES_WAITING_MAX);
         let task = tokio::spawn(turn(database, connection, receiver, changes));
@@ -60,7 +60,7 @@ async fn turn(
     database: Database,
     mut connection: AnyConnection,
     mut waiting: mpsc::Receiver<Box<dyn ErasedWrite>>,
-    changes: Changes,
+    changes: ChangeFeed,
 ) {
     let mut batch: Vec<Box<dyn ErasedWrite>> = Vec::new();
     while waiting.recv_many(&mut batch, WRITES_PER_COMMIT).await > 0 {
@@ -89,7 +89,7 @@ async fn turn(
 async fn commit(
     connection: &mut AnyConnection,
     batch: &mut [Box<dyn ErasedWrite>],
-    changes: &Changes,
+    changes: &ChangeFeed,
 ) -> Result<(), StoreError> {
     connection.execute("BEGIN IMMEDIATE").await?;
     death_point::pass();

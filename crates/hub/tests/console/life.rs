@@ -75,11 +75,11 @@ async fn edits(stage: &Stage, browser: &Browser) {
     browser.sees("the document has 1 mistake").await;
     browser.sees("^^^^^^").await;
     browser.fill("#text-0", GOOD).await;
-    browser.sees("Can be read: 1 guest").await;
+    browser.sees("Valid: 1 guest").await;
     browser.fill("#message", "more cores").await;
     browser.click("button[value=push]").await;
     browser.until("location.pathname === '/console/hosts/pve1/documents/1'").await;
-    browser.sees("wanted, not taken yet").await;
+    browser.sees("wanted, not accepted yet").await;
     browser.until("document.getElementById('live').textContent === 'live'").await;
     // Loading again would be seen by this going.
     browser.script("window.stayed = true").await;
@@ -107,9 +107,9 @@ async fn loses_a_race(stage: &Stage, browser: &Browser) {
     let pushed = browser.later(theirs).await;
     assert!(pushed.as_str().unwrap().ends_with("/documents/2"), "{pushed}");
     browser.click("button[value=push]").await;
-    browser.sees("Somebody else was faster").await;
+    browser.sees("Someone else pushed first").await;
     browser.sees("theirs").await;
-    browser.sees("Nothing of yours was pushed").await;
+    browser.sees("Your text was not pushed").await;
     let kept = browser.script("return document.getElementById('text-0').value").await;
     assert_eq!(kept, "[guest.101]\nkind = \"lxc\"\ncores = 8\n");
     assert_eq!(changed_lines(browser).await, json!(["3||−|cores = 4", "|3|+|cores = 6"]));
@@ -124,7 +124,7 @@ async fn loses_a_race(stage: &Stage, browser: &Browser) {
     let pushed = browser.later(&theirs).await;
     assert!(pushed.as_str().unwrap().ends_with("/documents/3"), "{pushed}");
     browser.click("button[value=push]").await;
-    browser.sees("Somebody else was faster").await;
+    browser.sees("Someone else pushed first").await;
     let lines = ["3||−|cores = 6", "|3|+|cores = 5", "3||−|cores = 5", "|3|+|cores = 4"];
     assert_eq!(changed_lines(browser).await, json!(lines));
     browser.click("button[value=push]").await;
@@ -150,7 +150,7 @@ async fn changed_lines(browser: &Browser) -> Value {
 
 async fn signs(stage: &Stage, browser: &Browser) {
     browser.open(&stage.url("/console/approvals")).await;
-    browser.sees("Nothing waits for a signature").await;
+    browser.sees("No item waits for a signature").await;
     browser.until("document.getElementById('live').textContent === 'live'").await;
     let waits = item("pve1", HOST_SEED + 1, "billing");
     let (pending, approval) = told(&waits, HOST_SEED + 1);
@@ -158,7 +158,7 @@ async fn signs(stage: &Stage, browser: &Browser) {
     browser.sees("local-lvm:vm-110-disk-1").await;
     let text = browser.text().await;
     assert!(text.contains("512.0 GiB") || text.contains("512 GiB"), "{text}");
-    assert!(text.contains("Have it saved first"), "{text}");
+    assert!(text.contains("To back it up first"), "{text}");
     let short: String = pending["id"].as_str().unwrap().chars().take(16).collect();
     assert!(text.contains(&format!("evenkeel approve {short} --hub --key KEY")), "{text}");
     assert!(!text.to_lowercase().contains("verified"), "{text}");

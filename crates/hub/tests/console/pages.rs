@@ -126,7 +126,7 @@ async fn every_page_is_seen_by_everybody_and_asks_nothing_of_others() {
             }
             browser.open(&stage.url(&address)).await;
             if *name == "edit" {
-                browser.sees("Can be read").await;
+                browser.sees("Valid: ").await;
             }
             if *name == "enter" {
                 browser.command("Network.setBlockedURLs", json!({"urls": []})).await;

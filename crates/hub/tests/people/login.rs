@@ -5,7 +5,7 @@ use evenkeel_core::sign::Namespace;
 use evenkeel_hub::store::PersonRole;
 use serde_json::json;
 
-use super::world::{HUB_URL, TestKey, With, World, nonce};
+use super::world::{HUB_URL, TestKey, With, World, nonce, now};
 
 #[tokio::test]
 async fn a_signed_challenge_becomes_a_token_that_the_database_does_not_hold() {
@@ -21,15 +21,51 @@ async fn a_signed_challenge_becomes_a_token_that_the_database_does_not_hold() {
     let who = world.ask(Method::GET, "/v1/login", &with, None).await;
     assert_eq!((who.text("account"), who.body.get("csrf")), ("alice", None));
     world.hub.store().close().await;
+    assert!(!stands_in_database(&world, &token[5..]), "the token stands in the database");
+}
+
+/// Whether a file of the database holds this text; call it when the store is closed.
+pub(super) fn stands_in_database(world: &World, text: &str) -> bool {
     let mut looked_at = 0;
+    let mut found = false;
     for entry in std::fs::read_dir(world.file().parent().unwrap()).unwrap() {
         // SQLite removes its log when the last connection goes, which may be just now.
         let Ok(bytes) = std::fs::read(entry.unwrap().path()) else { continue };
-        let found = bytes.windows(64).any(|window| window == &token.as_bytes()[5..]);
-        assert!(!found, "the token stands in the database");
+        found |= bytes.windows(text.len()).any(|window| window == text.as_bytes());
         looked_at += 1;
     }
     assert!(looked_at > 0, "there is a database");
+    found
+}
+
+#[tokio::test]
+async fn a_token_and_what_is_made_from_it_live_twelve_hours_at_most() {
+    const LIFE_S: u64 = 12 * 3_600;
+    let world = World::new().await;
+    world.account("alice", PersonRole::Admin, "*", 10).await;
+    let statement = world.login_statement("alice", world.challenge("alice").await);
+    let sealed = TestKey::new(10).seal(Namespace::Login, &statement.to_bytes().unwrap());
+    let answer = world.login("alice", &sealed).await;
+    let token = With::Bearer(answer.text("token").to_owned());
+    let expires: jiff::Timestamp = answer.text("expires_at").parse().unwrap();
+    let life_s = expires.as_second().unsigned_abs().saturating_sub(now().0);
+    assert!((LIFE_S - 60..=LIFE_S).contains(&life_s), "{answer:?}");
+    let (browser, word) = world.browser().await;
+    let code = world.code(&token, &word).await;
+    let opened = world.enter(&code, &With::Nothing, &[("cookie", &browser)]).await;
+    let cookie = opened.headers["set-cookie"].to_str().unwrap();
+    let age_s = cookie.split("Max-Age=").nth(1).unwrap().split(';').next().unwrap();
+    assert!((LIFE_S - 60..=LIFE_S).contains(&age_s.parse().unwrap()), "{cookie}");
+    // A browser may keep its cookie longer than it was told to: it opens nothing.
+    let session = With::Session(cookie.split(';').next().unwrap().to_owned(), None);
+    let status = async |with| world.ask(Method::GET, "/v1/login", with, None).await.status;
+    for with in [&token, &session] {
+        assert_eq!(status(with).await, StatusCode::OK, "{with:?}");
+    }
+    world.sql("UPDATE api_tokens SET expires_at = expires_at - 43200000").await;
+    for with in [&token, &session] {
+        assert_eq!(status(with).await, StatusCode::UNAUTHORIZED, "{with:?}");
+    }
 }
 
 #[tokio::test]

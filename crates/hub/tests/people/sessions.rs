@@ -1,9 +1,11 @@
 //! Sessions: made from a one-time code, never from what a browser already had.
 
 use axum::http::{Method, StatusCode};
+use evenkeel_hub::secret_text::{SecretKind, SecretText};
 use evenkeel_hub::store::PersonRole;
 use serde_json::json;
 
+use super::login::stands_in_database;
 use super::world::{HUB_URL, TestKey, With, World};
 
 #[tokio::test]
@@ -21,6 +23,22 @@ async fn a_code_becomes_one_session_and_only_in_its_minute() {
     world.sql("UPDATE console_codes SET expires_at = 1").await;
     let late = world.enter(&late, &With::Nothing, &headers).await;
     assert_eq!(late.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn the_database_holds_no_session_and_no_code() {
+    let world = World::new().await;
+    let alice = world.person("alice", PersonRole::Viewer, "*", 10).await;
+    let With::Session(cookie, _) = world.session(&alice).await else { unreachable!() };
+    let session = cookie.split_once('=').unwrap().1;
+    let (_, word) = world.browser().await;
+    let code = world.code(&alice, &word).await;
+    world.hub.store().close().await;
+    for (kind, secret) in [(SecretKind::Session, session), (SecretKind::OneTimeCode, &*code)] {
+        let drawn = SecretText::read(kind, secret).unwrap();
+        assert!(stands_in_database(&world, drawn.hash().as_str()), "{kind:?}: it is known there");
+        assert!(!stands_in_database(&world, &secret[5..]), "{kind:?} stands in the database");
+    }
 }
 
 #[tokio::test]

@@ -92,6 +92,7 @@ const CASES: &[SuiteCase] = cases! {
     people:
         the_first_account_is_made_once,
         no_secret_is_in_the_database,
+        public_keys_stand_in_the_database_as_they_were_enrolled,
         every_route_of_hosts_and_people_wants_a_credential;
     logins:
         z17_a_challenge_is_answered_once_whoever_asks,

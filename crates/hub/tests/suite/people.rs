@@ -75,6 +75,25 @@ pub(super) async fn no_secret_is_in_the_database(bed: TestBed) {
     assert!(bed.store().host_by_credential(&hash).await.unwrap().is_some());
 }
 
+pub(super) async fn public_keys_stand_in_the_database_as_they_were_enrolled(bed: TestBed) {
+    let person = TestHost::new(&bed, "alice");
+    let line = person.key().to_string();
+    let link = bed.running().admin_link.clone().unwrap();
+    let code = link.split_once('#').unwrap().1;
+    let enrolled = format!("{line} alice@laptop\n");
+    let body = serde_json::json!({"code": code, "name": "alice", "key": enrolled});
+    let made = person.post("/v1/first-admin", body.to_string().into_bytes()).await;
+    assert_eq!(made.status, 204, "{made:?}");
+    let mut connection = bed.store().database().connection().await.unwrap();
+    let rows = sqlx::query(
+        "SELECT a.name, k.fingerprint, k.key_line FROM account_keys k JOIN accounts a ON a.uid = k.account_uid",
+    );
+    let rows = rows.fetch_all(&mut connection).await.unwrap();
+    let kept: Vec<[String; 3]> =
+        rows.iter().map(|row| [0, 1, 2].map(|column| row.try_get(column).unwrap())).collect();
+    assert_eq!(kept, [["alice".to_owned(), person.key().fingerprint().to_string(), line]]);
+}
+
 pub(super) async fn every_route_of_hosts_and_people_wants_a_credential(bed: TestBed) {
     let client = reqwest::Client::new();
     let mut asked = 0;

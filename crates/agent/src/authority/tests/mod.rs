@@ -13,7 +13,7 @@ use evenkeel_core::sign::{
 use serde_json::json;
 
 use super::*;
-use crate::journal::{Journal, JournalLimits, SimulatedDisk, Stamp, Subject, seconds, verify};
+use crate::journal::{Journal, JournalLimits, KeptSubject, SimulatedDisk, Stamp, seconds, verify};
 
 const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
 
@@ -283,29 +283,29 @@ fn a_link_that_is_bent_missing_or_not_understood_stops_the_start() {
     };
     assert_eq!(with(std::slice::from_ref(&third)).unwrap().version(), Some(TrustVersion(3)));
 
-    let missing = [Kept::remove(Subject::Trust, "2"), third.clone()];
+    let missing = [Kept::remove(KeptSubject::Trust, "2"), third.clone()];
     assert!(with(&missing).is_err(), "the link between is missing");
     let mut bent = value(&third);
     let envelope = bent["envelope"].as_str().unwrap().to_owned();
     let flipped = if envelope.as_bytes()[200] == b'A' { "B" } else { "A" };
     bent["envelope"] = format!("{}{flipped}{}", &envelope[..200], &envelope[201..]).into();
-    let bent = Kept::put(Subject::Trust, "3", 1, bent);
+    let bent = Kept::put(KeptSubject::Trust, "3", 1, bent);
     assert!(matches!(with(&[bent]), Err(AuthorityError::BrokenLink { .. })));
-    let renamed = Kept::put(Subject::Trust, "4", 1, value(&third));
+    let renamed = Kept::put(KeptSubject::Trust, "4", 1, value(&third));
     assert!(with(&[renamed]).is_err(), "kept under another version");
     let mut later = value(&third);
     later["now"] = (NOW.0 + 999_999).into();
-    assert!(with(&[Kept::put(Subject::Trust, "3", 1, later)]).is_err(), "accepted too late");
+    assert!(with(&[Kept::put(KeptSubject::Trust, "3", 1, later)]).is_err(), "accepted too late");
     let mut foreign = value(&third);
     foreign["base"] = "0".repeat(64).into();
-    assert!(with(&[Kept::put(Subject::Trust, "3", 1, foreign)]).is_err(), "of another chain");
+    assert!(with(&[Kept::put(KeptSubject::Trust, "3", 1, foreign)]).is_err(), "of another chain");
     for (key, version, value) in [
         ("3", 2, value(&third)),
         ("x", 1, value(&third)),
         ("3", 1, json!({})),
         ("base", 1, json!(7)),
     ] {
-        let error = with(&[Kept::put(Subject::Trust, key, version, value)]).unwrap_err();
+        let error = with(&[Kept::put(KeptSubject::Trust, key, version, value)]).unwrap_err();
         assert!(matches!(error, AuthorityError::Malformed { .. }), "{error}");
         assert!(!error.hint().is_empty());
     }
@@ -354,6 +354,37 @@ fn another_trust_file_that_is_not_newer_stops_the_start() {
     let owed = load(&newer, &state).unwrap().owed().to_vec();
     apply_all(&mut state, &owed);
     assert!(matches!(load(&former, &state), Err(AuthorityError::NotHigher { .. })));
+}
+
+/// The key was stolen, and root made another one. Rotations name the key of their host.
+#[test]
+fn a_new_host_key_starts_only_with_a_trust_file_of_a_higher_version() {
+    let (file, mut state, _) = rotated();
+    let renewed = HostBinding { key: key(201).public().fingerprint(), ..host() };
+    let start = |file: &tempfile::NamedTempFile, state: &JournalState| {
+        Authority::load(Some(file.path()), renewed.clone(), state)
+    };
+    let error = start(&file, &state).unwrap_err();
+    let AuthorityError::BrokenLink { source, .. } = &error else { panic!("{error}") };
+    assert_eq!(source.reason, ReasonCode::HostMismatch, "{error}");
+    for version in [1, 2] {
+        let error = start(&installed(version, &[bob(), vault()]), &state).unwrap_err();
+        assert!(matches!(error, AuthorityError::NotHigher { .. }), "{version}: {error}");
+    }
+    let newer = installed(3, &[alice(), vault()]);
+    let authority = start(&newer, &state).unwrap();
+    assert_eq!(authority.version(), Some(TrustVersion(3)));
+    // What was signed for the former key is no rotation here, and what names the new one is.
+    let trust = authority.trust().unwrap();
+    let former = accept(&authority, &to_bob(trust)).unwrap_err();
+    assert_eq!(former.reason, ReasonCode::HostMismatch, "{former}");
+    let planned = sign::RotationAuthority::Planned;
+    let change = rotation(trust, planned, vec![bob(), vault()]);
+    let change = Rotation { host: renewed.clone(), ..change };
+    let accepted = accept(&authority, &sealed(&change, &[key(10), key(30)])).unwrap();
+    apply_all(&mut state, authority.owed());
+    apply(&mut state, &accepted.record);
+    assert_eq!(start(&newer, &state).unwrap().version(), Some(TrustVersion(4)));
 }
 
 #[test]
@@ -418,24 +449,47 @@ fn v21_an_approval_of_an_act_changes_no_signers() {
     assert_eq!(accept(&authority, b"{").unwrap_err().reason, ReasonCode::Envelope);
 }
 
-#[test]
-fn the_audit_tells_a_rotation_from_the_bytes_that_were_signed() {
-    let (_, _, accepted) = rotated();
+/// What the audit tells of an accepted rotation.
+fn audited(record: Kept) -> crate::audit::AuditEntry {
     let stamp = Stamp { machine: "m".to_owned(), new_epoch: "e".to_owned() };
     let disk = SimulatedDisk::default();
     let now = Timestamp::UNIX_EPOCH;
     let mut journal = Journal::open(disk.clone(), stamp, JournalLimits::default(), now).unwrap();
-    journal.append(Record::Kept(accepted.record), now).unwrap();
+    journal.append(Record::Kept(record), now).unwrap();
     let mut entries = Vec::new();
     crate::audit::read(&disk, &crate::audit::Filter::default(), |one| entries.push(one)).unwrap();
-    let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    entries.remove(0)
+}
+
+fn fingerprint(seed: u8) -> String {
+    key(seed).public().fingerprint().to_string()
+}
+
+#[test]
+fn the_audit_tells_a_rotation_from_the_bytes_that_were_signed() {
+    let (_, _, accepted) = rotated();
+    let entry = audited(accepted.record);
     assert_eq!((entry.event.as_str(), entry.kind.as_str()), ("trust", "rotate"));
     assert_eq!(entry.statement_reason, "yearly change");
     assert!(entry.why.contains("version 2") && entry.why.contains("bob (operational)"));
     let signed: Vec<(&str, String)> =
         entry.signed_by.iter().map(|by| (by.name.as_str(), by.key.clone())).collect();
-    let fingerprint = |seed| key(seed).public().fingerprint().to_string();
     assert_eq!(signed, [("", fingerprint(10)), ("bob", fingerprint(30))]);
+}
+
+#[test]
+fn the_audit_tells_a_recovery_with_its_kind_and_both_keys() {
+    let (file, state, _) = rotated();
+    let stolen = load(&file, &state).unwrap();
+    let signers = vec![key(40).signer("carol", Role::Operational), vault()];
+    let back = rotation(stolen.trust().unwrap(), sign::RotationAuthority::Recovery, signers);
+    let accepted = accept(&stolen, &sealed(&back, &[key(20), key(40)])).unwrap();
+    let entry = audited(accepted.record);
+    assert_eq!((entry.event.as_str(), entry.kind.as_str()), ("trust", "recover"));
+    assert!(entry.why.contains("version 3") && entry.why.contains("carol (operational)"));
+    let signed: Vec<&str> = entry.signed_by.iter().map(|by| by.key.as_str()).collect();
+    assert_eq!(signed, [fingerprint(20), fingerprint(40)]);
 }
 
 /// Rules as root's file has them.

@@ -150,7 +150,7 @@ fn x05_a_mark_that_an_operational_key_set_ahead_once_locks_no_recovery_key_out()
         };
         let keys = if mark == NOW { vec![key(10), key(66)] } else { vec![key(66)] };
         let envelope = sealed(&change, &keys);
-        let link = Link { base, envelope: ExactBytes(envelope), now: mark, mark };
+        let link = ChainLink { base, envelope: ExactBytes(envelope), now: mark, mark };
         let version = change.version;
         journal
             .append(Record::Kept(link.to_record(version).setting_mark(moment(to))), moment(NOW))
@@ -311,12 +311,12 @@ fn x14_a_recovery_is_taken_on_a_nearly_full_disk_and_a_planned_rotation_is_not()
     for free in [limits.reserve_bytes - 1, 100, 0] {
         let disk = SimulatedDisk::default();
         let mut journal = Journal::open(disk.clone(), stamp(), limits, now).unwrap();
-        journal.append(Record::Kept(Kept::remove(Subject::Txn, "x")), now).unwrap();
+        journal.append(Record::Kept(Kept::remove(KeptSubject::Txn, "x")), now).unwrap();
         disk.limit_space(Some(free));
         let refused = journal.append(Record::Kept(planned.record.clone()), now).unwrap_err();
         assert!(matches!(refused, crate::journal::AppendError::Full { .. }), "{refused}");
         journal.append(Record::Kept(recovery.record.clone()), now).unwrap();
         let again = Journal::open(disk.after_crash(0, 0), stamp(), limits, now).unwrap();
-        assert_eq!(again.state().kept(Subject::Trust).count(), 1, "{free} bytes were free");
+        assert_eq!(again.state().kept(KeptSubject::Trust).count(), 1, "{free} bytes were free");
     }
 }

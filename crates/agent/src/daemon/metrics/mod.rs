@@ -28,7 +28,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
 use super::status::{AgentStatus, GuestStatus, HubStatus};
-use crate::engine::{OpEnd, OpReport};
+use crate::engine::{OpOutcome, OpReport};
 use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 
 type One = [(&'static str, String); 1];
@@ -214,7 +214,7 @@ impl Metrics {
             let _ = self.reconciles.get_or_create(&[("result", how.as_str().to_owned())]);
         }
         for kind in ActionKind::ALL {
-            for result in OpEnd::WORDS {
+            for result in OpOutcome::WORDS {
                 let labels = [("kind", kind.as_str().to_owned()), ("result", result.to_owned())];
                 let _ = self.ops.get_or_create(&labels);
             }

@@ -59,7 +59,7 @@ fn every_series_of_a_closed_list_begins_at_zero() {
         }
     }
     for kind in ActionKind::ALL {
-        for result in OpEnd::WORDS {
+        for result in OpOutcome::WORDS {
             let series =
                 format!("evenkeel_ops_total{{kind=\"{}\",result=\"{result}\"}}", kind.as_str());
             assert_eq!(value(&text, &series), "0");
@@ -71,15 +71,15 @@ fn every_series_of_a_closed_list_begins_at_zero() {
 fn every_end_of_an_op_has_its_word_among_those_that_begin_at_zero() {
     let why = String::new;
     let ends = [
-        OpEnd::Succeeded { warning: None },
-        OpEnd::Unneeded,
-        OpEnd::Stale { why: why() },
-        OpEnd::Held { reason: ReasonCode::Locked, why: why() },
-        OpEnd::Failed { why: why() },
-        OpEnd::Unknown { why: why() },
-        OpEnd::Skipped,
+        OpOutcome::Succeeded { warning: None },
+        OpOutcome::Unneeded,
+        OpOutcome::Stale { why: why() },
+        OpOutcome::Held { reason: ReasonCode::Locked, why: why() },
+        OpOutcome::Failed { why: why() },
+        OpOutcome::Unknown { why: why() },
+        OpOutcome::Skipped,
     ];
-    assert_eq!(ends.map(|end| end.as_str()), OpEnd::WORDS);
+    assert_eq!(ends.map(|end| end.as_str()), OpOutcome::WORDS);
 }
 
 #[test]

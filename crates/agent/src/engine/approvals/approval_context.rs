@@ -37,13 +37,13 @@ pub struct ApprovalContext {
     /// The public part of the host key.
     pub host_key: PublicKey,
     /// The host key's signature for a hub, over an enrolment, a report or a head.
-    pub vouch: Vouch,
+    pub vouch: HubSigner,
     /// What is known of the journal's anchor in this life.
     pub anchor: AnchorWatch,
 }
 
 /// Signs exact bytes for one of the purposes a hub knows; the answer is the armoured signature.
-pub type Vouch = Arc<dyn Fn(Namespace, &[u8]) -> Result<String, Refusal> + Send + Sync>;
+pub type HubSigner = Arc<dyn Fn(Namespace, &[u8]) -> Result<String, Refusal> + Send + Sync>;
 
 /// Puts the host key's signature around an item; the answer is the envelope.
 pub type ItemSeal = Arc<dyn Fn(&PendingItem) -> Result<String, Refusal> + Send + Sync>;

@@ -22,7 +22,7 @@ use crate::engine::approvals::Submitted;
 use crate::engine::approvals::approval_context::ApprovalContext;
 use crate::engine::approvals::pending::{end_judged, waiting};
 use crate::engine::error::Fatal;
-use crate::journal::{ExactBytes, JournalState, Kept, Note, Record, Subject};
+use crate::journal::{ExactBytes, JournalState, Kept, KeptSubject, Note, Record};
 
 /// The shape of what is kept.
 const VERSION: u32 = 1;
@@ -57,11 +57,11 @@ fn key(id: PendingId) -> String {
 
 fn put(id: PendingId, kept: &KeptApproval) -> Record {
     let value = serde_json::to_value(kept).expect("it has only texts for keys");
-    Record::Kept(Kept::put(Subject::Approval, key(id), VERSION, value))
+    Record::Kept(Kept::put(KeptSubject::Approval, key(id), VERSION, value))
 }
 
 fn all(state: &JournalState) -> impl Iterator<Item = (PendingId, KeptApproval)> {
-    state.kept(Subject::Approval).filter_map(|(key, kept)| {
+    state.kept(KeptSubject::Approval).filter_map(|(key, kept)| {
         let id = key.strip_prefix(ITEM)?.parse().ok()?;
         Some((id, serde_json::from_value(kept.value.clone()).ok()?))
     })
@@ -183,7 +183,7 @@ pub(in crate::engine) async fn prune(
             }
         };
         if is_over {
-            let forgotten = Record::Kept(Kept::remove(Subject::Approval, key(id)));
+            let forgotten = Record::Kept(Kept::remove(KeptSubject::Approval, key(id)));
             context.append_if_room(forgotten).await?;
         }
     }

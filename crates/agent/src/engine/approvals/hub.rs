@@ -24,7 +24,7 @@ use crate::engine::approvals::pending::waiting;
 use crate::engine::error::{EngineError, Fatal};
 use crate::engine::{Engine, EngineContext};
 use crate::hub_link::memory::{self, FoundRollback, JournalEpoch, ToldHeads};
-use crate::journal::{JournalHandle, JournalState, Kept, Note, Record, Subject};
+use crate::journal::{JournalHandle, JournalState, Kept, KeptSubject, Note, Record};
 use crate::policy::AnchorPolicy;
 
 /// What is known of the anchor in this life of the agent.
@@ -78,7 +78,7 @@ pub(in crate::engine) fn judge_history(
     epoch: &JournalEpoch,
     not_before: UnixSeconds,
     raised_at: UnixSeconds,
-) -> Result<Anchoring, Refusal> {
+) -> Result<AnchorUse, Refusal> {
     let refuse = |why: &str| Err(Refusal::new(ReasonCode::JournalRollback, why));
     if let Some(FoundRollback { anchored, found }) = epoch.rollback {
         let why = format!(
@@ -92,12 +92,12 @@ pub(in crate::engine) fn judge_history(
         return Err(Refusal::new(ReasonCode::Stale, why));
     }
     match (approvals.anchor.state(), approvals.policy.anchor) {
-        (AnchorState::NoHub | AnchorState::Known, _) => Ok(Anchoring::Anchored),
+        (AnchorState::NoHub | AnchorState::Known, _) => Ok(AnchorUse::Anchored),
         (AnchorState::Asking, _) => {
             refuse("the hub is being asked how far the journal had come; try again in a moment")
         }
         (AnchorState::Unreachable | AnchorState::Withheld, AnchorPolicy::Optional)
-        | (AnchorState::Doubted, _) => Ok(Anchoring::Unanchored),
+        | (AnchorState::Doubted, _) => Ok(AnchorUse::Unanchored),
         (AnchorState::Withheld, AnchorPolicy::Required) => refuse(
             "the hub no longer tells how far the journal had come, though it said that it keeps it: it was put back to a \
              backup, or the head was taken out of it. If you know that this host's disk was not put back, set \
@@ -111,7 +111,7 @@ pub(in crate::engine) fn judge_history(
 
 /// Whether an act ran with the journal's past known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Anchoring {
+pub(in crate::engine) enum AnchorUse {
     /// It is, or there is nobody to ask.
     Anchored,
     /// It is not.
@@ -277,7 +277,9 @@ impl Engine {
     pub async fn void_old_items(&mut self) -> Result<(), Fatal> {
         let old = self.context.journal.read(old_items).await.map_err(Fatal::Journal)?;
         for key in old {
-            self.context.append_if_room(Record::Kept(Kept::remove(Subject::Pending, key))).await?;
+            self.context
+                .append_if_room(Record::Kept(Kept::remove(KeptSubject::Pending, key)))
+                .await?;
         }
         Ok(())
     }

@@ -11,25 +11,23 @@ pub(super) mod collected;
 pub(super) mod hub;
 pub(super) mod pending;
 pub(super) mod raise_again;
+mod refusals;
+mod requested;
 pub(super) mod withdraw;
 use std::collections::BTreeMap;
 
-use evenkeel_core::action_registry::{ActionKind, FilledFrom};
-use evenkeel_core::actual::Guest;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::selection::GuestName;
-use evenkeel_core::gate::approval::{RaisedBy, approved_item, requested_item, saves_first};
-use evenkeel_core::gate::final_backup::BackupContext;
+use evenkeel_core::gate::approval::approved_item;
 use evenkeel_core::model::id::{GuestId, OperationId};
 use evenkeel_core::model::reason::{ReasonCode, Refusal};
 use evenkeel_core::operate::lane::LaneRefusal;
 use evenkeel_core::sign::{
     Act, ApprovalDemand, Collected, Envelope, Expected, FoundGuest, HostBinding, JudgedBy,
-    Namespace, OpResult, PayloadHash, PendingId, PendingItem, RotationAuthority, Statement,
-    TrustVersion, TrustedSigners, collect, statement_of,
+    Namespace, OpResult, PendingId, PendingItem, RotationAuthority, Statement, TrustVersion,
+    collect, statement_of,
 };
-use evenkeel_core::words::shown_text;
 use futures_util::future::{BoxFuture, FutureExt as _};
-use serde_json::json;
 
 use crate::engine::approvals::approval_context::ApprovalContext;
 use crate::engine::approvals::pending::{KeptItem, waiting};
@@ -39,10 +37,12 @@ use crate::engine::gate::approved::ApprovedOrder;
 use crate::engine::gate::asked::AskedOrder;
 use crate::engine::{Engine, EngineContext};
 use crate::find_guest::{FindGuestError, find_guest};
-use crate::journal::{Kept, Record, Subject};
-use crate::observe::{observe_guest, observe_snapshots};
-use crate::pve::error::Error;
+use crate::journal::Record;
 use crate::sometimes;
+
+use refusals::{HUB_REFUSALS_PER_HOUR, REFUSALS_PER_HOUR};
+pub(super) use refusals::{RefusalCount, note_refusal};
+use requested::{RequestedAct, request};
 
 /// What became of an approval that came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,38 +122,54 @@ impl Engine {
         let Some(approvals) = self.context.approvals.clone() else {
             return Ok(Submitted::Refused(no_signers()));
         };
-        if let Ok(envelope) = Envelope::parse(bytes)
-            && let Some(namespace) = envelope.claimed_namespace()
-        {
-            if RotationAuthority::of(namespace).is_some() {
-                // Boxed, as what follows: it is rare, and every approval would carry it along.
-                return Box::pin(self.rotate(origin, approvals, bytes)).await;
-            }
-            if namespace == Namespace::Deny {
-                let context = self.context.clone();
-                let denying = collected::deny(&context, &approvals, &envelope);
-                let submitted = Box::pin(self.drive_lanes_until(denying)).await?;
-                if let Submitted::Refused(refusal) = &submitted {
-                    self.note(origin, bytes, refusal).await?;
-                }
-                return Ok(submitted);
-            }
-            if namespace == Namespace::Acknowledge {
-                let submitted = Box::pin(self.acknowledge(&approvals, &envelope)).await?;
-                if let Submitted::Refused(refusal) = &submitted {
-                    self.note(origin, bytes, refusal).await?;
-                }
-                return Ok(submitted);
-            }
+        if let Some(submitted) = self.submit_other(origin, &approvals, bytes).await? {
+            return Ok(submitted);
         }
         let order = match self.judge_early(&approvals, bytes).await? {
-            Early::Order(order) => *order,
-            Early::Answer(Submitted::Refused(refusal)) => {
+            EarlyVerdict::Order(order) => *order,
+            EarlyVerdict::Answer(Submitted::Refused(refusal)) => {
                 self.note(origin, bytes, &refusal).await?;
                 return Ok(Submitted::Refused(refusal));
             }
-            Early::Answer(other) => return Ok(other),
+            EarlyVerdict::Answer(other) => return Ok(other),
         };
+        self.queue_approved(order, bytes).await
+    }
+
+    /// What comes in the same way and is no approval: a change of the signers, a no, an acknowledgement. Nothing is done
+    /// if it is none of those.
+    async fn submit_other(
+        &mut self,
+        origin: ApprovalOrigin,
+        approvals: &ApprovalContext,
+        bytes: &[u8],
+    ) -> Result<Option<Submitted>, Fatal> {
+        let Ok(envelope) = Envelope::parse(bytes) else { return Ok(None) };
+        let Some(namespace) = envelope.claimed_namespace() else { return Ok(None) };
+        // Boxed, all three: they are rare, and every approval would carry them along.
+        let submitted = if RotationAuthority::of(namespace).is_some() {
+            Box::pin(self.rotate(approvals, bytes)).await?
+        } else if namespace == Namespace::Deny {
+            let context = self.context.clone();
+            let denying = collected::deny(&context, approvals, &envelope);
+            Box::pin(self.drive_lanes_until(denying)).await?
+        } else if namespace == Namespace::Acknowledge {
+            Box::pin(self.acknowledge(approvals, &envelope)).await?
+        } else {
+            return Ok(None);
+        };
+        if let Submitted::Refused(refusal) = &submitted {
+            self.note(origin, bytes, refusal).await?;
+        }
+        Ok(Some(submitted))
+    }
+
+    /// Puts an approval into its guest's lane, unless its statement is being executed already.
+    async fn queue_approved(
+        &mut self,
+        order: ApprovedOrder,
+        bytes: &[u8],
+    ) -> Result<Submitted, Fatal> {
         let nonce = order.statement.nonce;
         let payload = order.envelope.payload_hash();
         match self.signed.get(&nonce) {
@@ -269,16 +285,11 @@ impl Engine {
     /// Changes the signers. Acts being judged finish first; none is judged between the old list and the new one.
     async fn rotate(
         &mut self,
-        origin: ApprovalOrigin,
-        approvals: ApprovalContext,
+        approvals: &ApprovalContext,
         bytes: &[u8],
     ) -> Result<Submitted, Fatal> {
         let context = self.context.clone();
-        let submitted = self.drive_lanes_until(rotate(&context, &approvals, bytes)).await?;
-        if let Submitted::Refused(refusal) = &submitted {
-            self.note(origin, bytes, refusal).await?;
-        }
-        Ok(submitted)
+        self.drive_lanes_until(rotate(&context, approvals, bytes)).await
     }
 
     async fn note(
@@ -307,8 +318,12 @@ impl Engine {
     }
 
     /// Signature, role, host, nonce, trust and time as they stand now, and the item that is meant.
-    async fn judge_early(&self, approvals: &ApprovalContext, bytes: &[u8]) -> Result<Early, Fatal> {
-        let refused = |refusal| Ok(Early::Answer(Submitted::Refused(refusal)));
+    async fn judge_early(
+        &self,
+        approvals: &ApprovalContext,
+        bytes: &[u8],
+    ) -> Result<EarlyVerdict, Fatal> {
+        let refused = |refusal| Ok(EarlyVerdict::Answer(Submitted::Refused(refusal)));
         let envelope = match Envelope::parse(bytes) {
             Ok(envelope) => envelope,
             Err(refusal) => return refused(refusal),
@@ -330,27 +345,25 @@ impl Engine {
         });
         let (spent, items, kept) = asked.await.map_err(Fatal::Journal)?;
         // As if the world were what was signed: what the world is, is asked in the lane.
-        let mut act = as_signed(authority.host(), &statement);
-        if let Some((item, kept)) = items.get(&item) {
-            act.demand = kept.demand(&authority.rules(), item, &[]);
-        }
+        let waits = items.get(&item);
+        let demand = waits.map(|(item, kept)| kept.demand(&authority.rules(), item, &[]));
+        let act = as_signed(authority.host(), &statement, demand);
         let limits = approvals.policy.limits();
         let by = JudgedBy { trust, clock: &reading, spent: &spent, limits };
-        let found = successor(&items, item);
-        let approved = approved_item(&statement, items);
+        let approved = item_or_successor(&statement, items);
         let envelope = match collect(kept.as_deref(), bytes, &act, by) {
             Collected::Enough(envelope) => envelope,
             Collected::Kept { text, missing } => {
                 if let Err(refusal) = approved {
-                    return refused(found.unwrap_or(refusal));
+                    return refused(refusal);
                 }
                 return match collected::keep(&self.context, item, &text).await? {
-                    Ok(()) => Ok(Early::Answer(Submitted::Collected(missing))),
+                    Ok(()) => Ok(EarlyVerdict::Answer(Submitted::Collected(missing))),
                     Err(refusal) => refused(refusal),
                 };
             }
             Collected::Replay { op, result } => {
-                return Ok(Early::Answer(Submitted::Replay { op, result }));
+                return Ok(EarlyVerdict::Answer(Submitted::Replay { op, result }));
             }
             Collected::Refused(refusal) => return refused(refusal),
         };
@@ -359,11 +372,20 @@ impl Engine {
                 let approvals = approvals.clone();
                 let id = statement.item;
                 let order = ApprovedOrder { approvals, envelope, statement, id, item, kept };
-                Ok(Early::Order(Box::new(order)))
+                Ok(EarlyVerdict::Order(Box::new(order)))
             }
-            Err(refusal) => refused(found.unwrap_or(refusal)),
+            Err(refusal) => refused(refusal),
         }
     }
+}
+
+/// The item that is approved; if it no longer waits, why it was raised again or is gone.
+fn item_or_successor(
+    statement: &Statement,
+    items: BTreeMap<PendingId, (PendingItem, KeptItem)>,
+) -> Result<(PendingItem, KeptItem), Refusal> {
+    let found = successor(&items, statement.item);
+    approved_item(statement, items).map_err(|refusal| found.unwrap_or(refusal))
 }
 
 /// Why an item that no longer waits was raised again, and as what; none if it was not.
@@ -379,7 +401,7 @@ fn successor(
 }
 
 /// What a first look at an approval makes of it.
-enum Early {
+enum EarlyVerdict {
     /// It goes into its guest's lane.
     Order(Box<ApprovedOrder>),
     /// Nothing more is to be done.
@@ -399,7 +421,7 @@ fn busy(refusal: &LaneRefusal) -> Refusal {
     Refusal::new(ReasonCode::Busy, why)
 }
 
-fn as_signed(host: &HostBinding, statement: &Statement) -> Act {
+fn as_signed(host: &HostBinding, statement: &Statement, demand: Option<ApprovalDemand>) -> Act {
     let found = match &statement.expected {
         Expected::Guest { identity, digest } => {
             FoundGuest::Guest { identity: *identity, digest: digest.clone() }
@@ -413,7 +435,7 @@ fn as_signed(host: &HostBinding, statement: &Statement) -> Act {
         found,
         params: statement.params.clone(),
         item: statement.item,
-        demand: ApprovalDemand::one(),
+        demand: demand.unwrap_or(ApprovalDemand::one()),
     }
 }
 
@@ -438,153 +460,4 @@ async fn rotate(
         context.append_if_room(record).await?;
     }
     Ok(Submitted::Rotated(authority.version().unwrap_or(TrustVersion(0))))
-}
-
-/// An act that somebody asks for.
-struct RequestedAct {
-    op: ActionKind,
-    guest: GuestId,
-    params: BTreeMap<String, String>,
-    requester: Option<String>,
-}
-
-/// Whether it is said who asks, where that makes a difference: a name that is no signer's would exclude nobody.
-async fn check_requester(
-    approvals: &ApprovalContext,
-    asked: &RequestedAct,
-    guest: &Guest,
-) -> Result<(), Refusal> {
-    let authority = approvals.authority.read().await;
-    let is_signer = |name: &str| {
-        let mut signers = authority.trust().into_iter().flat_map(TrustedSigners::signers);
-        signers.any(|signer| signer.name.to_string() == name)
-    };
-    match &asked.requester {
-        Some(name) if is_signer(name) => Ok(()),
-        Some(name) => {
-            let why =
-                format!("no signer of this host is called {}", shown_text::one_line(name, 64));
-            Err(Refusal::new(ReasonCode::UnknownSigner, why))
-        }
-        None => {
-            let tags = pending::tags_of(guest);
-            let tags = tags.iter().map(String::as_str);
-            let demand = authority.rules().demand(asked.op, asked.guest, tags, None);
-            if demand.requester_counts {
-                return Ok(());
-            }
-            let why =
-                "the signature of who asks for this does not count: say whose it is with --as NAME";
-            Err(Refusal::new(ReasonCode::Policy, why))
-        }
-    }
-}
-
-/// Raises an item for an act somebody asks for; if the same waits already, that is the answer.
-async fn request(
-    context: &EngineContext,
-    approvals: &ApprovalContext,
-    asked: RequestedAct,
-) -> Result<PendingId, EngineError> {
-    let op = asked.op;
-    let id = asked.guest;
-    let unproven = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
-    let guest = observe_guest(&context.client, id).await.map_err(unproven)?;
-    check_requester(approvals, &asked, &guest).await?;
-    let RequestedAct { params, requester, .. } = asked;
-    let around = if saves_first(&params) {
-        pending::backup_context_of(context, id, &params).await?
-    } else if op.row().filled_from == FilledFrom::Snapshot {
-        let snapshots = observe_snapshots(&context.client, id).await.map_err(unproven)?;
-        BackupContext { snapshots, ..Default::default() }
-    } else {
-        BackupContext::default()
-    };
-    let wanted = requested_item(op, &guest, &around, params)?;
-    let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
-    let version = pending::version(approvals).await;
-    // One that somebody else asked for excludes somebody else.
-    let is_same = |(_, (item, kept)): &(&PendingId, &(PendingItem, KeptItem))| {
-        wanted.is(item, version) && (requester.is_none() || kept.requester == requester)
-    };
-    match known.iter().find(is_same) {
-        Some((id, (item, kept))) => {
-            raise_again::still_good(context, approvals, (*id, item, kept)).await
-        }
-        None => pending::raise(context, approvals, &wanted, (RaisedBy::Request, requester)).await,
-    }
-}
-
-/// Refusals that are written down in an hour. A flood of forged approvals must not fill the disk; the log has all of
-/// them.
-const REFUSALS_PER_HOUR: u32 = 60;
-
-/// The same for what a hub brings: it can be flooded from further away.
-const HUB_REFUSALS_PER_HOUR: u32 = 20;
-
-/// Refusals the journal keeps; the oldest make room.
-const REFUSALS_KEPT: usize = 128;
-
-/// Keys of decisions about approvals begin so.
-const APPROVAL: &str = "approval ";
-
-/// How many refusals were written down lately.
-#[derive(Debug, Default)]
-pub(super) struct Refusals {
-    hour: i64,
-    written: u32,
-}
-
-impl Refusals {
-    /// Whether one more may be written at this moment.
-    fn may_write(&mut self, at: jiff::Timestamp, limit: u32) -> bool {
-        let hour = at.as_second() / 3_600;
-        if self.hour != hour {
-            *self = Self { hour, written: 0 };
-        }
-        self.written = self.written.saturating_add(1);
-        self.written <= limit
-    }
-
-    /// How many were left out in the hour before, once that is over; the rest of a flood is one line.
-    fn left_out_before(&self, at: jiff::Timestamp, limit: u32) -> Option<u32> {
-        let over = self.hour != at.as_second() / 3_600;
-        self.written.checked_sub(limit).filter(|count| over && *count > 0)
-    }
-}
-
-/// Writes down that an approval was refused, once for the same bytes and reason.
-pub(super) async fn note_refusal(
-    context: &EngineContext,
-    bytes: &[u8],
-    refusal: &Refusal,
-) -> Result<(), Fatal> {
-    let key = format!("{APPROVAL}{}", PayloadHash::of(bytes));
-    let at = context.ambient.now().to_string();
-    let value =
-        json!({ "op": "approval", "reason": refusal.reason, "why": refusal.detail, "at": at });
-    let reason = refusal.reason;
-    let asked = key.clone();
-    let kept = context.journal.read(move |state, _| {
-        let about = state.kept(Subject::Decision).filter(|(key, _)| key.starts_with(APPROVAL));
-        let known: Vec<(String, String, bool)> = about
-            .map(|(key, kept)| {
-                let at = kept.value["at"].as_str().unwrap_or_default().to_owned();
-                let same = key == asked && kept.value["reason"] == json!(reason);
-                (at, key.to_owned(), same)
-            })
-            .collect();
-        known
-    });
-    let mut known = kept.await.map_err(Fatal::Journal)?;
-    if known.iter().any(|(_, _, same)| *same) {
-        return Ok(());
-    }
-    known.sort();
-    let room = known.len().saturating_sub(REFUSALS_KEPT - 1);
-    let over = known.into_iter().take(room).map(|(_, key, _)| Kept::remove(Subject::Decision, key));
-    for kept in over.chain([Kept::put(Subject::Decision, key, 1, value)]) {
-        context.append_if_room(Record::Kept(kept)).await?;
-    }
-    Ok(())
 }

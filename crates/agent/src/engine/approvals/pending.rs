@@ -40,7 +40,7 @@ use crate::engine::gate::identity_proof::{end_is_provable, mark};
 use crate::engine::gate::surroundings::observe_surroundings;
 use crate::engine::gate::volumes::check_removable;
 use crate::engine::lane::final_backup::{backup_context, holds_backups};
-use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
+use crate::journal::{ExactBytes, JournalState, Kept, KeptSubject, Record};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::ContentFilter;
 use crate::pve::error::Error;
@@ -102,7 +102,7 @@ pub(crate) fn waiting(state: &JournalState) -> BTreeMap<PendingId, (PendingItem,
         let item = PendingItem::parse(envelope.payload()).ok()?;
         Some((key.parse().ok()?, (item, waiting)))
     };
-    state.kept(Subject::Pending).filter_map(read).collect()
+    state.kept(KeptSubject::Pending).filter_map(read).collect()
 }
 
 /// How many items wait, by what they would do.
@@ -328,19 +328,7 @@ pub(in crate::engine) async fn draft(
     let unread = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
     let guest = observe_guest(&context.client, wanted.guest).await.map_err(unread)?;
     let snapshots = observe_snapshots(&context.client, guest.id).await.ok();
-    let now = WantedItem::of(wanted.op, wanted.params.clone(), &guest);
-    let now = match now {
-        Ok(now) if now.needs_backup_context() => {
-            let around = backup_context_of(context, guest.id, &now.params).await?;
-            Ok(now.with_backup_context(&guest, &around))
-        }
-        Ok(now) => Ok(now),
-        Err(refusal) => Err(refusal),
-    };
-    if now.as_ref() != Ok(wanted) {
-        let why = "the guest changed while it was put down";
-        return Err(Refusal::new(ReasonCode::Stale, why).into());
-    }
+    check_unchanged(context, wanted, &guest).await?;
     if wanted.op == ActionKind::DeleteVolume {
         check_removable(&context.client, &guest, &wanted.params).await?;
     }
@@ -374,8 +362,28 @@ pub(in crate::engine) async fn draft(
     let tags = tags_of(&guest);
     let waiting = KeptItem { envelope, from, anchor, replaces, tags, requester };
     let value = serde_json::to_value(&waiting).expect("an item has only texts for keys");
-    let kept = Kept::put(Subject::Pending, id.to_string(), VERSION, value);
+    let kept = Kept::put(KeptSubject::Pending, id.to_string(), VERSION, value);
     Ok(DraftedItem { id, record: Record::Kept(kept) })
+}
+
+/// The guest as it was just read makes the very item that is wanted.
+async fn check_unchanged(
+    context: &EngineContext,
+    wanted: &WantedItem,
+    guest: &Guest,
+) -> Result<(), Refusal> {
+    let now = match WantedItem::of(wanted.op, wanted.params.clone(), guest) {
+        Ok(now) if now.needs_backup_context() => {
+            let around = backup_context_of(context, guest.id, &now.params).await?;
+            Ok(now.with_backup_context(guest, &around))
+        }
+        Ok(now) => Ok(now),
+        Err(refusal) => Err(refusal),
+    };
+    if now.as_ref() == Ok(wanted) {
+        return Ok(());
+    }
+    Err(Refusal::new(ReasonCode::Stale, "the guest changed while it was put down"))
 }
 
 /// Ends an item: approvals of it are refused from now on. Not while one of it is judged: what was found to wait still
@@ -390,7 +398,8 @@ pub(in crate::engine) async fn end_judged(
     context: &EngineContext,
     id: PendingId,
 ) -> Result<(), Fatal> {
-    let ended = context.append(Record::Kept(Kept::remove(Subject::Pending, id.to_string()))).await;
+    let ended =
+        context.append(Record::Kept(Kept::remove(KeptSubject::Pending, id.to_string()))).await;
     // On a nearly full disk it stays; whoever approves it is refused by what has changed.
     if let Err(error) = ended {
         let why = error.refusal()?.detail;

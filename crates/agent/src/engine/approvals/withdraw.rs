@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use crate::engine::Engine;
 use crate::engine::approvals::pending::waiting;
 use crate::engine::error::{EngineError, Fatal};
-use crate::journal::{JournalState, Kept, Note, Record, Subject};
+use crate::journal::{JournalState, Kept, KeptSubject, Note, Record};
 
 /// The `what` of the note.
 const WITHDRAWN: &str = "withdrawn";
@@ -61,7 +61,7 @@ pub fn records(
         RaisedBy::Plan => Err(WithdrawError::Declared { op: item.op, guest: item.guest }),
         RaisedBy::Request => Ok(vec![
             Record::Note(Note { what: WITHDRAWN.to_owned(), text: note }),
-            Record::Kept(Kept::remove(Subject::Pending, id.to_string())),
+            Record::Kept(Kept::remove(KeptSubject::Pending, id.to_string())),
         ]),
     }
 }

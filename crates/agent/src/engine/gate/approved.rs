@@ -18,8 +18,8 @@ use evenkeel_core::operate::operation::Repeat;
 use evenkeel_core::operate::pve_call::{PveCall, detached_volume};
 use evenkeel_core::plan::TemplateHold;
 use evenkeel_core::sign::{
-    self, ApprovalDecision, Approved, Envelope, FoundGuest, PendingId, PendingItem, Statement,
-    authorise,
+    self, ApprovalDecision, Approved, Envelope, FoundGuest, PendingId, PendingItem, SpentNonces,
+    Statement, authorise,
 };
 use serde_json::{Value, json};
 use tokio::sync::{MutexGuard, RwLockReadGuard};
@@ -29,7 +29,7 @@ use super::{Clearance, NotCleared};
 use crate::authority::Authority;
 use crate::engine::EngineContext;
 use crate::engine::approvals::approval_context::ApprovalContext;
-use crate::engine::approvals::hub::{Anchoring, judge_history};
+use crate::engine::approvals::hub::{AnchorUse, judge_history};
 use crate::engine::approvals::note_refusal;
 use crate::engine::approvals::pending::{self, KeptItem, waiting};
 use crate::engine::approvals::raise_again;
@@ -39,7 +39,7 @@ use crate::engine::gate::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::gate::surroundings::observe_surroundings;
 use crate::engine::gate::volumes::check_removable;
 use crate::engine::lane::final_backup::{check_left_out, check_room};
-use crate::hub_link::memory;
+use crate::hub_link::memory::{self, JournalEpoch};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::error::{Error, ErrorClass};
 
@@ -100,25 +100,15 @@ async fn judge<'o>(
         return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
     };
     let reading = context.reading().await?;
-    let id = order.id;
-    let nonce = order.statement.nonce;
-    let node_now = context.node_now();
-    let per_day = approvals.policy.destructive_per_day;
-    let asked = context.journal.read(move |state, _| {
-        let ledger = state.ledger();
-        let budget = budget::judge(ledger, per_day, node_now);
-        (waiting(state).contains_key(&id), ledger.spent(&nonce), budget, memory::epoch(state))
-    });
-    let (waits, spent, budget, epoch) = asked.await.map_err(Fatal::Journal)?;
+    let JournalSays { waits, spent, budget, epoch } = ask_journal(context, order).await?;
     let not_before = order.statement.window.not_before();
     let raised_at = order.item.raised_at;
     let anchoring = judge_history(approvals, &epoch, not_before, raised_at)?;
-    let op = order.item.op;
-    let guest = order.item.guest;
-    let params = order.item.params.clone();
+    let PendingItem { op, guest, .. } = order.item;
     let demand = order.kept.demand(&signers.rules(), &order.item, &pending::tags_of(&fresh));
     let host = signers.host().clone();
-    let act = sign::Act { op, host, guest, found, params, item: id, demand };
+    let params = order.item.params.clone();
+    let act = sign::Act { op, host, guest, found, params, item: order.id, demand };
     let limits = approvals.policy.limits();
     let approved = match authorise(&order.envelope, &act, trust, &reading, &spent, limits) {
         ApprovalDecision::Allowed(approved) => approved,
@@ -134,19 +124,43 @@ async fn judge<'o>(
     budget.and(provable)?;
     if let Err(refusal) = around {
         // Whoever signs must see what goes with the guest now, so the next pass raises the item anew.
-        pending::end_judged(context, id).await?;
+        pending::end_judged(context, order.id).await?;
         return Err(EngineError::Refused(refusal));
     }
     if context.modes.is_frozen() {
         return refuse(ReasonCode::Frozen, "this host is frozen".to_owned());
     }
     let mut cleared = cleared(order, &fresh, &approved)?;
-    if anchoring == Anchoring::Unanchored {
+    if anchoring == AnchorUse::Unanchored {
         tracing::warn!(%guest, %op, "unanchored: the hub could not be asked how far the journal had come");
         cleared.decision.insert("anchor".to_owned(), json!("unanchored"));
     }
     let locks = Some(JudgingLocks { signers, judging });
     Ok(Clearance { cleared, locks, counting: None })
+}
+
+/// What our journal says of an approved order now.
+struct JournalSays {
+    /// Whether its item still waits.
+    waits: bool,
+    spent: SpentNonces,
+    /// Whether one more signed act fits into this day.
+    budget: Result<(), Refusal>,
+    epoch: JournalEpoch,
+}
+
+async fn ask_journal(context: &EngineContext, order: &ApprovedOrder) -> Result<JournalSays, Fatal> {
+    let id = order.id;
+    let nonce = order.statement.nonce;
+    let node_now = context.node_now();
+    let per_day = order.approvals.policy.destructive_per_day;
+    let asked = context.journal.read(move |state, _| {
+        let ledger = state.ledger();
+        let budget = budget::judge(ledger, per_day, node_now);
+        let waits = waiting(state).contains_key(&id);
+        JournalSays { waits, spent: ledger.spent(&nonce), budget, epoch: memory::epoch(state) }
+    });
+    asked.await.map_err(Fatal::Journal)
 }
 
 /// What the node tells of the guest, directly before the act.

@@ -36,14 +36,14 @@ use evenkeel_core::actual::identity::identity;
 use evenkeel_core::desired::{self, WantedState};
 use evenkeel_core::gate::named_volumes::kept_volumes;
 use evenkeel_core::gate::new_guest::SourceContent;
-use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::model::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::operate::back_off::AttemptHash;
 use evenkeel_core::operate::lane::{Job, Sharing, SourceLane};
 use evenkeel_core::operate::operation::{Repeat, VolumeId};
 use evenkeel_core::operate::pve_call::PveCall;
-use evenkeel_core::plan::{Action, Step};
+use evenkeel_core::plan::{Action, PlanContext, Step};
 
 use crate::engine::EngineContext;
 use crate::engine::approvals::hub;
@@ -56,6 +56,7 @@ use crate::engine::gate::removals::RemovalProof;
 use crate::engine::gate::volumes::{check_attached, check_detached, volumes_before};
 use crate::engine::memory::{backups, moves};
 use crate::observe::observe_guest;
+use crate::preview::lane_context;
 use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
 use asked::AskedOrder;
@@ -193,10 +194,9 @@ async fn clear_planned<'o>(
         FoundUnder::Nobody(free) => (None, free),
     };
     let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
-    let memories = backups::memories(context).await?;
-    let memory = memories.get(&guest.vmid).cloned().unwrap_or_default();
-    let making = context.making().await?.of(guest.vmid);
-    let never_ran = making.never_ran(guest);
+    let known = context.journal.read(move |state, _| lane_context(state, guest.vmid)).await;
+    let known = known.map_err(Fatal::Journal)?;
+    let never_ran = known.making.never_ran(guest);
     let proof = removal_proof(context, order, found.as_ref()).await?;
     let verdict = match (&proof, &found) {
         (Some(proof), Some(found)) => Some(proof.judge(context, found, None).await),
@@ -207,51 +207,65 @@ async fn clear_planned<'o>(
     let action = &order.action;
     let desired = &order.desired;
     let site = &order.site;
-    let facts = LaneFacts { memory, making, removal: verdict, create, source: source.clone() };
-    let action = still_planned(judge(action, desired, fresh, site, facts))?;
+    let removals = verdict.map(|verdict| (guest.vmid, verdict)).into_iter().collect();
+    let sources = source.clone().map(|source| (guest.vmid, source)).into_iter().collect();
+    let known = PlanContext { removals, create, sources, ..known };
+    let action = still_planned(judge(action, desired, fresh, site, &known))?;
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
-    let Some(fresh) = found else {
+    let cleared = if let Some(fresh) = found {
+        if action.step == Step::Start && never_ran {
+            make::check_raw_lines(&context.client, &order.desired)
+                .await
+                .map_err(NotCleared::Held)?;
+        }
+        clear_change(context, order, (action, call), proof, (&fresh, read)).await?
+    } else {
         // Whoever waited for his turn to count asks for the number again.
         let free = free.map(|free| CalledFree { is_recent: counting.is_none(), ..free });
-        let cleared = clear_making(context, order, action, call, free, source.as_ref()).await?;
-        let cleared = Cleared { for_hub: share, ..cleared };
-        return Ok(Clearance { cleared, locks: None, counting });
+        clear_making(context, order, action, call, free, source.as_ref()).await?
     };
-    if action.step == Step::Start && never_ran {
-        make::check_raw_lines(&context.client, &order.desired).await.map_err(NotCleared::Held)?;
-    }
+    Ok(Clearance { cleared: Cleared { for_hub: share, ..cleared }, locks: None, counting })
+}
+
+/// A guest that is there may be changed once its volumes are looked at and remembered, if it still is as it was `read`.
+async fn clear_change(
+    context: &EngineContext,
+    order: &PlannedOrder,
+    (action, call): (Action, PveCall),
+    proof: Option<RemovalProof>,
+    (fresh, read): (&actual::Guest, Instant),
+) -> Result<Cleared, NotCleared> {
     let op = action.step.kind();
     let params = action.step.params();
-    check_detached(&context.client, &fresh, op, &params).await?;
-    let volumes_named = kept_volumes(op, &fresh, &params);
-    let volumes_before = remember_volumes(context, &fresh, &action).await?;
+    check_detached(&context.client, fresh, op, &params).await?;
+    let volumes_named = kept_volumes(op, fresh, &params);
+    let volumes_before = remember_volumes(context, fresh, &action).await?;
     let repeat = proof
         .as_ref()
         .map_or(Repeat::Convergent, |proof| Repeat::OncePerMaking { making: proof.making() });
     let mark = proof.as_ref().map(|proof| proof.mark().clone());
-    check_still_so(context, &fresh, read).await?;
+    check_still_so(context, fresh, read).await?;
     // Last of all: what is spent stays spent.
     spend(context, order, &action).await?;
-    let cleared = Cleared {
-        guest,
+    Ok(Cleared {
+        guest: action.guest,
         kind: op,
         params,
         reasons: action.reasons(),
         decision: allowed(&action.class.to_string(), &action.why),
         repeat,
-        identity_after: call.identity_after(&fresh),
+        identity_after: call.identity_after(fresh),
         task_mark: mark.filter(|_| call.unprotects()),
         purpose: proof
             .map_or(ClearedPurpose::Ordinary, |proof| ClearedPurpose::Removal(Box::new(proof))),
-        attempt: Some(AttemptHash::of(&action.step, &order.desired, Some(&fresh))),
+        attempt: Some(AttemptHash::of(&action.step, &order.desired, Some(fresh))),
         call,
-        identity: identity(&fresh).ok(),
-        before: before(&action, &fresh),
+        identity: identity(fresh).ok(),
+        before: before(&action, fresh),
         volumes_before,
         volumes_named,
-        for_hub: share,
-    };
-    Ok(Clearance { cleared, locks: None, counting })
+        for_hub: None,
+    })
 }
 
 /// The action as it is planned now, if it may still run.

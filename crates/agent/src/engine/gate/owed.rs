@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
-use evenkeel_core::gate::destroy::{Debt, Owed};
+use evenkeel_core::gate::destroy::{Owed, OwedThing};
 use evenkeel_core::gate::named_volumes::kept_volumes;
 use evenkeel_core::model::id::OperationId;
 use evenkeel_core::model::reason::{ReasonCode, Refusal};
@@ -21,14 +21,14 @@ use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::gate::identity_proof::{our_tasks, read_tasks};
 use crate::engine::gate::volumes::check_detached;
-use crate::journal::{Kept, Record, Subject};
+use crate::journal::{Kept, KeptSubject, Record};
 use crate::observe::observe_guest;
 
 /// One thing an operation took from its guest.
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct OwedOrder {
     pub(in crate::engine) operation: Operation,
-    pub(in crate::engine) debt: Debt,
+    pub(in crate::engine) debt: OwedThing,
 }
 
 impl OwedOrder {
@@ -40,36 +40,36 @@ impl OwedOrder {
     /// What gives it back.
     pub(super) fn kind(&self) -> ActionKind {
         match self.debt {
-            Debt::Protection => ActionKind::SetConfig,
-            Debt::Running => ActionKind::Start,
+            OwedThing::Protection => ActionKind::SetConfig,
+            OwedThing::Running => ActionKind::Start,
         }
     }
 
     /// Why it is given back.
     pub(super) fn reason(&self) -> String {
         match self.debt {
-            Debt::Protection => format!("protection taken off by {}", self.operation.id),
-            Debt::Running => format!("stopped by {}", self.operation.id),
+            OwedThing::Protection => format!("protection taken off by {}", self.operation.id),
+            OwedThing::Running => format!("stopped by {}", self.operation.id),
         }
     }
 }
 
 /// The key under which the journal keeps that something was given back.
-fn given_back(op: OperationId, debt: Debt) -> String {
+fn given_back(op: OperationId, debt: OwedThing) -> String {
     match debt {
-        Debt::Protection => format!("protection of {op}"),
-        Debt::Running => format!("run state of {op}"),
+        OwedThing::Protection => format!("protection of {op}"),
+        OwedThing::Running => format!("run state of {op}"),
     }
 }
 
 /// What operations took and could not use, and have not given back.
 pub(in crate::engine) async fn owed(context: &EngineContext) -> Result<Vec<OwedOrder>, Fatal> {
     let owed = context.journal.read(|state, _| {
-        let done = |op: OperationId, debt: Debt| {
-            state.kept(Subject::Txn).any(|(key, _)| key == given_back(op, debt))
+        let done = |op: OperationId, debt: OwedThing| {
+            state.kept(KeptSubject::Txn).any(|(key, _)| key == given_back(op, debt))
         };
         let owes = |operation: &Operation| {
-            let left = Debt::ALL.into_iter().filter(|debt| debt.is_of(operation));
+            let left = OwedThing::ALL.into_iter().filter(|debt| debt.is_of(operation));
             let left = left.filter(|debt| !done(operation.id, *debt));
             left.map(|debt| OwedOrder { operation: operation.clone(), debt }).collect::<Vec<_>>()
         };
@@ -82,9 +82,9 @@ pub(in crate::engine) async fn owed(context: &EngineContext) -> Result<Vec<OwedO
 pub(in crate::engine) async fn note_given_back(
     context: &EngineContext,
     op: OperationId,
-    debt: Debt,
+    debt: OwedThing,
 ) -> Result<(), Fatal> {
-    let kept = Kept::put(Subject::Txn, given_back(op, debt), 1, serde_json::Value::Bool(true));
+    let kept = Kept::put(KeptSubject::Txn, given_back(op, debt), 1, serde_json::Value::Bool(true));
     // On a nearly full disk the next pass finds that the guest has it.
     context.append_if_room(Record::Kept(kept)).await
 }
@@ -127,7 +127,7 @@ pub(super) async fn clear(
 fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
     let OwedOrder { operation, debt } = owing;
     let (call, params, reason) = match debt {
-        Debt::Protection => {
+        OwedThing::Protection => {
             let change = ConfigChange::protection(fresh, true);
             let change = change.map_err(|refusal| NotCleared::Failed(refusal.detail))?;
             let params = [("digest", change.digest.to_string()), ("protection", "1".to_owned())];
@@ -135,7 +135,7 @@ fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
             let reason = format!("protection unset -> 1 (taken off by {})", operation.id);
             (PveCall::SetConfig(change), params, reason)
         }
-        Debt::Running => {
+        OwedThing::Running => {
             let reason = format!("run stopped -> running (stopped by {})", operation.id);
             (PveCall::Start, BTreeMap::new(), reason)
         }

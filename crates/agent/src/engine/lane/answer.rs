@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use evenkeel_core::action_registry::{NullAnswer, Proof};
 use evenkeel_core::model::id::OperationId;
-use evenkeel_core::operate::operation::{OpEvent, OpState, Operation};
+use evenkeel_core::operate::operation::{OpEvent, OpState, Operation, Upid};
 use evenkeel_core::operate::recover::{
     AnswerKind, AnswerVerdict, Question, judge_answer, left_volume,
 };
@@ -23,9 +23,9 @@ use tokio::time::Instant;
 use crate::engine::error::Fatal;
 use crate::engine::gate::guest_look::GuestLook;
 use crate::engine::memory::kept_warnings;
-use crate::engine::pass::report::OpEnd;
+use crate::engine::pass::report::OpOutcome;
 use crate::engine::settle::evidence::{EvidenceReader, SettleClock};
-use crate::engine::settle::{RetryCause, Settled, Settler, load, settle, settle_seen, why};
+use crate::engine::settle::{RetryCause, Settled, SettledBy, load, settle, settle_seen, why};
 use crate::engine::{EngineContext, Progress};
 use crate::journal::Details;
 use crate::pve::error::{Error, ErrorClass, PveRefusal, Unknown};
@@ -38,18 +38,29 @@ const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
 /// The pause between two looks at it.
 const READ_BACK_PAUSE: Duration = Duration::from_millis(500);
 
-/// How an operation ended, and whether trying again may help.
-pub(in crate::engine) struct Answered {
-    pub(in crate::engine) end: OpEnd,
+/// One try of an order, and how it ended.
+pub(in crate::engine) struct OpAttempt {
+    pub(in crate::engine) end: OpOutcome,
+    pub(in crate::engine) upid: Option<Upid>,
+    /// `started` is on disk.
+    pub(in crate::engine) started: bool,
+    /// The same may succeed a little later without anyone doing anything.
     pub(in crate::engine) may_pass: Option<RetryCause>,
+    /// A storage was not waited for: it must be tried again with patience.
+    pub(in crate::engine) gave_up: bool,
     /// The guest that proved a success.
     pub(in crate::engine) look: Option<GuestLook>,
 }
 
-impl Answered {
-    /// An end that trying again would not change.
-    pub(in crate::engine) fn ended(end: OpEnd) -> Self {
-        Self { end, may_pass: None, look: None }
+impl OpAttempt {
+    /// One that began, with an end that another try would not change.
+    pub(in crate::engine) fn ended(end: OpOutcome) -> Self {
+        Self { end, upid: None, started: true, may_pass: None, gave_up: false, look: None }
+    }
+
+    /// One that ended before anything was begun.
+    pub(in crate::engine) fn not_started(end: OpOutcome) -> Self {
+        Self { started: false, ..Self::ended(end) }
     }
 }
 
@@ -58,7 +69,7 @@ pub(in crate::engine) async fn follow(
     context: &EngineContext,
     op: OperationId,
     answer: Result<Taken, Error>,
-) -> Result<Answered, Fatal> {
+) -> Result<OpAttempt, Fatal> {
     match answer {
         Ok(Taken::Task(upid)) => {
             // The first look at the task does not wait for the disk: it only reads.
@@ -70,10 +81,10 @@ pub(in crate::engine) async fn follow(
             if let Some((operation, _)) = load(context, op).await? {
                 context.tell(Progress::Task { op, guest: operation.intent.guest, upid });
             }
-            Ok(settled(settle_seen(context, op, Some(sent), Settler::Lane, Some(first)).await?))
+            Ok(settled(settle_seen(context, op, Some(sent), SettledBy::Lane, Some(first)).await?))
         }
         Ok(Taken::Done) if hides_task(context, op).await? => {
-            Ok(settled(settle(context, op, Some(Instant::now()), Settler::Lane).await?))
+            Ok(settled(settle(context, op, Some(Instant::now()), SettledBy::Lane).await?))
         }
         Ok(Taken::Done) => read_back(context, op).await,
         Err(Error::Unknown { why: Unknown::WorkerLost { .. }, .. }) => {
@@ -81,7 +92,7 @@ pub(in crate::engine) async fn follow(
         }
         Err(Error::Unknown { .. }) => {
             sometimes!("the answer to an act was lost");
-            Ok(settled(settle(context, op, None, Settler::Lane).await?))
+            Ok(settled(settle(context, op, None, SettledBy::Lane).await?))
         }
         Err(error @ Error::NotSent { .. }) => {
             sometimes!("`started` is on disk and the act did not leave");
@@ -93,7 +104,7 @@ pub(in crate::engine) async fn follow(
             let failed =
                 OpEvent::Failed { reason: why.clone(), left_volume: None, tried, identity: None };
             context.record(op, failed).await?;
-            Ok(Answered::ended(OpEnd::Failed { why }))
+            Ok(OpAttempt::ended(OpOutcome::Failed { why }))
         }
         Err(Error::Refused(refusal)) => close_refused(context, op, &refusal).await,
     }
@@ -102,13 +113,13 @@ pub(in crate::engine) async fn follow(
 /// The node forked a worker and did not hear of it. A task may be listed, ended or even at work: that is looked up like any
 /// lost answer. What came to nothing and left nothing is no failure of the act, and may be tried again by the lane; what an
 /// operator signed never is.
-async fn follow_lost_worker(context: &EngineContext, op: OperationId) -> Result<Answered, Fatal> {
+async fn follow_lost_worker(context: &EngineContext, op: OperationId) -> Result<OpAttempt, Fatal> {
     sometimes!("a worker was lost and its task is looked for");
-    let found = settle(context, op, Some(Instant::now()), Settler::Lane).await?;
+    let found = settle(context, op, Some(Instant::now()), SettledBy::Lane).await?;
     let left_nothing = found.as_ref().is_some_and(|found| found.left_nothing);
     let answered = settled(found);
     let may_pass = left_nothing.then_some(RetryCause::WorkerLost).or(answered.may_pass);
-    Ok(Answered { may_pass, ..answered })
+    Ok(OpAttempt { may_pass, ..answered })
 }
 
 /// Whether the call has begun a task that its answer does not name: then nothing is done yet.
@@ -117,25 +128,27 @@ async fn hides_task(context: &EngineContext, op: OperationId) -> Result<bool, Fa
     Ok(operation.is_some_and(|op| op.intent.kind.row().null_answer == NullAnswer::TaskHidden))
 }
 
-fn settled(settled: Option<Settled>) -> Answered {
+fn settled(settled: Option<Settled>) -> OpAttempt {
     let Some(Settled { operation, may_pass, warning, look, .. }) = settled else {
         // Closed and already forgotten: somebody resolved it by hand meanwhile.
-        return Answered::ended(OpEnd::Failed { why: "an operator closed it".to_owned() });
+        return OpAttempt::ended(OpOutcome::Failed { why: "an operator closed it".to_owned() });
     };
     let why = why(&operation.state).to_owned();
     match &operation.state {
         OpState::Succeeded { .. } => {
-            Answered { end: OpEnd::Succeeded { warning }, may_pass: None, look }
+            OpAttempt { look, ..OpAttempt::ended(OpOutcome::Succeeded { warning }) }
         }
-        OpState::Failed { .. } => Answered { end: OpEnd::Failed { why }, may_pass, look: None },
+        OpState::Failed { .. } => {
+            OpAttempt { may_pass, ..OpAttempt::ended(OpOutcome::Failed { why }) }
+        }
         OpState::Unknown { .. } | OpState::Started { .. } | OpState::TaskRunning { .. } => {
-            Answered::ended(OpEnd::Unknown { why })
+            OpAttempt::ended(OpOutcome::Unknown { why })
         }
     }
 }
 
 /// A synchronous answer is success once the guest shows it.
-async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered, Fatal> {
+async fn read_back(context: &EngineContext, op: OperationId) -> Result<OpAttempt, Fatal> {
     let deadline = Instant::now() + READ_BACK_DEADLINE;
     let Some((operation, _)) = load(context, op).await? else {
         return Ok(settled(None));
@@ -158,7 +171,7 @@ async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered,
                 } else {
                     "Proxmox took the write, but the guest does not show it"
                 };
-                return close_failed(context, op, &mut reader, why, Prospect::Later).await;
+                return close_failed(context, op, &mut reader, why, RetryAdvice::Later).await;
             }
             AnswerVerdict::AskNumber | AnswerVerdict::Unknown => {
                 let why = reader.doubt(operation.intent.guest).unwrap_or_else(|| {
@@ -175,7 +188,7 @@ async fn close_refused(
     context: &EngineContext,
     op: OperationId,
     refusal: &PveRefusal,
-) -> Result<Answered, Fatal> {
+) -> Result<OpAttempt, Fatal> {
     let Some((operation, details)) = load(context, op).await? else {
         return Ok(settled(None));
     };
@@ -184,7 +197,7 @@ async fn close_refused(
     let found = reader.postcondition(context, &operation, &details).await;
     match judge_answer(operation.intent.kind, AnswerKind::Refused, found) {
         AnswerVerdict::AskNumber => {
-            Ok(settled(settle(context, op, Some(Instant::now()), Settler::Lane).await?))
+            Ok(settled(settle(context, op, Some(Instant::now()), SettledBy::Lane).await?))
         }
         AnswerVerdict::Done => {
             let warning = is_worth_a_word(&refusal.class)
@@ -192,7 +205,7 @@ async fn close_refused(
             succeed(context, &operation, &details, reader, warning).await
         }
         AnswerVerdict::Failed => {
-            close_failed(context, op, &mut reader, &why, Prospect::after(&refusal.class)).await
+            close_failed(context, op, &mut reader, &why, RetryAdvice::after(&refusal.class)).await
         }
         AnswerVerdict::LookAgain | AnswerVerdict::Unknown => {
             let doubt = reader.doubt(operation.intent.guest);
@@ -204,7 +217,7 @@ async fn close_refused(
 
 /// When the same may succeed without anybody doing anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Prospect {
+enum RetryAdvice {
     /// In a moment: somebody was faster, or has the lock file. The guest is read anew and judged again.
     Soon(RetryCause),
     /// Later, perhaps.
@@ -213,7 +226,7 @@ enum Prospect {
     Never,
 }
 
-impl Prospect {
+impl RetryAdvice {
     fn after(class: &ErrorClass) -> Self {
         match class {
             ErrorClass::LockTimeout => Self::Soon(RetryCause::LockFile),
@@ -265,12 +278,12 @@ async fn succeed(
     details: &Details,
     reader: EvidenceReader,
     warning: Option<String>,
-) -> Result<Answered, Fatal> {
+) -> Result<OpAttempt, Fatal> {
     let identity = reader.identity();
     let done = OpEvent::Succeeded { identity, warning: warning.clone() };
     context.record(operation.id, done).await?;
     kept_warnings::note(context, operation, details, warning.as_deref()).await?;
-    Ok(Answered { end: OpEnd::Succeeded { warning }, may_pass: None, look: reader.look })
+    Ok(OpAttempt { look: reader.look, ..OpAttempt::ended(OpOutcome::Succeeded { warning }) })
 }
 
 /// Closes as failed; an allocating write may have left its volume behind.
@@ -279,8 +292,8 @@ async fn close_failed(
     op: OperationId,
     reader: &mut EvidenceReader,
     why: &str,
-    prospect: Prospect,
-) -> Result<Answered, Fatal> {
+    prospect: RetryAdvice,
+) -> Result<OpAttempt, Fatal> {
     let Some((operation, details)) = load(context, op).await? else {
         return Ok(settled(None));
     };
@@ -291,20 +304,20 @@ async fn close_failed(
         Err(unknown) => return close_unknown(context, op, &format!("{why}; and {unknown}")).await,
     };
     let may_pass = match prospect {
-        Prospect::Soon(cause) if left_volume.is_none() => Some(cause),
-        Prospect::Soon(_) | Prospect::Later | Prospect::Never => None,
+        RetryAdvice::Soon(cause) if left_volume.is_none() => Some(cause),
+        RetryAdvice::Soon(_) | RetryAdvice::Later | RetryAdvice::Never => None,
     };
-    let tried = context.failed_now(&operation, prospect == Prospect::Never);
+    let tried = context.failed_now(&operation, prospect == RetryAdvice::Never);
     let failed = OpEvent::Failed { reason: why.to_owned(), left_volume, tried, identity: None };
     context.record(op, failed).await?;
-    Ok(Answered { end: OpEnd::Failed { why: why.to_owned() }, may_pass, look: None })
+    Ok(OpAttempt { may_pass, ..OpAttempt::ended(OpOutcome::Failed { why: why.to_owned() }) })
 }
 
 async fn close_unknown(
     context: &EngineContext,
     op: OperationId,
     why: &str,
-) -> Result<Answered, Fatal> {
+) -> Result<OpAttempt, Fatal> {
     context.record(op, OpEvent::Unknown { reason: why.to_owned() }).await?;
-    Ok(Answered::ended(OpEnd::Unknown { why: why.to_owned() }))
+    Ok(OpAttempt::ended(OpOutcome::Unknown { why: why.to_owned() }))
 }

@@ -9,7 +9,7 @@
 use evenkeel_core::actual::Guest;
 use evenkeel_core::actual::identity::identity;
 use evenkeel_core::actual::surroundings::GuestSurroundings;
-use evenkeel_core::gate::destroy::{self, Basis};
+use evenkeel_core::gate::destroy::{self, RequestBasis};
 use evenkeel_core::gate::final_backup::FinalBackup;
 use evenkeel_core::model::reason::{ReasonCode, Refusal};
 use evenkeel_core::operate::operation::OpPhase;
@@ -145,11 +145,13 @@ impl<'a> DestroySteps<'a> {
                         return no(&refusal.detail);
                     }
                 }
-                Basis::Signed(&order.item.expected)
+                RequestBasis::Signed(&order.item.expected)
             }
-            DestroyBasis::Ours => Basis::Cleared(self.still_ours(&fresh, around.as_ref()).await?),
+            DestroyBasis::Ours => {
+                RequestBasis::Cleared(self.still_ours(&fresh, around.as_ref()).await?)
+            }
         };
-        let basis = done.protected.as_ref().map_or(cleared, Basis::Unprotected);
+        let basis = done.protected.as_ref().map_or(cleared, RequestBasis::Unprotected);
         if let Some(why) = destroy::hindrance(request, &fresh, basis) {
             sometimes!("the guest changed before a destroy's step", step);
             return no(why);

@@ -17,7 +17,7 @@ use crate::engine::lane::destroy_look::{SendPermit, StepsDone};
 use crate::engine::lane::final_backup::SavedGuest;
 use crate::engine::lane::send;
 use crate::engine::lane::step_walk::StepWalk;
-use crate::engine::pass::report::OpEnd;
+use crate::engine::pass::report::OpOutcome;
 use crate::pve::error::Error;
 use crate::pve::writes::{BackupOrder, Taken};
 use crate::queue::Turn;
@@ -51,7 +51,7 @@ impl DestroySteps<'_> {
         &self,
         destroy: &Destroy,
         turn: &mut Turn,
-    ) -> Result<OpEnd, Fatal> {
+    ) -> Result<OpOutcome, Fatal> {
         let backup = destroy.final_backup.as_ref();
         let mut done = StepsDone { backup, saved: None, protected: None };
         for (at, step) in destroy.steps().enumerate() {

@@ -23,7 +23,7 @@ use crate::engine::gate::guest_look::GuestLook;
 use crate::engine::gate::{Order, PlannedOrder};
 use crate::engine::lane::carry_out;
 use crate::engine::memory::backups;
-use crate::engine::pass::report::{OpEnd, OpReport};
+use crate::engine::pass::report::{OpOutcome, OpReport};
 use crate::observe::observe_guest;
 use crate::queue::Turn;
 
@@ -45,7 +45,7 @@ pub(in crate::engine) async fn follow_up(
         for action in actions {
             let op = context.new_operation();
             if let Some(held) = &action.held {
-                let end = OpEnd::Held { reason: held.reason(), why: held.to_string() };
+                let end = OpOutcome::Held { reason: held.reason(), why: held.to_string() };
                 reports.push(report(op, &action, end));
                 continue;
             }
@@ -64,7 +64,7 @@ pub(in crate::engine) async fn follow_up(
             break;
         }
         // What is held now is planned anew after the next look.
-        reports.retain(|report| !matches!(report.end, OpEnd::Held { .. }));
+        reports.retain(|report| !matches!(report.end, OpOutcome::Held { .. }));
     }
     Ok(LaneOutcome::Succeeded)
 }
@@ -97,7 +97,7 @@ async fn planned(
     Ok(plan.guests.into_iter().flat_map(|guest| guest.actions).collect())
 }
 
-fn report(op: evenkeel_core::model::id::OperationId, action: &Action, end: OpEnd) -> OpReport {
+fn report(op: evenkeel_core::model::id::OperationId, action: &Action, end: OpOutcome) -> OpReport {
     let guest = action.guest;
     let kind = action.step.kind();
     let reasons = action.reasons();

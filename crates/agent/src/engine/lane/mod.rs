@@ -27,7 +27,7 @@ use evenkeel_core::gate::final_backup::note_of;
 use evenkeel_core::model::id::OperationId;
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::operate::lane::LaneOutcome;
-use evenkeel_core::operate::operation::{OpEvent, OpRecord, Upid};
+use evenkeel_core::operate::operation::{OpEvent, OpRecord};
 use evenkeel_core::operate::pve_call::PveCall;
 use evenkeel_core::plan::{Held, Step};
 use tokio::sync::MutexGuard;
@@ -39,17 +39,17 @@ use crate::engine::gate::cleared::Cleared;
 use crate::engine::gate::guest_look::GuestLook;
 use crate::engine::gate::owed::{OwedOrder, note_given_back, owed};
 use crate::engine::gate::{self, Clearance, NotCleared, Order};
-use crate::engine::lane::answer::{Answered, follow};
+use crate::engine::lane::answer::{OpAttempt, follow};
 use crate::engine::lane::destroy_steps::{DestroyBasis, DestroySteps};
 use crate::engine::lane::follow_up::follow_up;
 use crate::engine::lane::step_walk::StepWalk;
-use crate::engine::pass::report::{OpEnd, OpReport};
-use crate::engine::settle::{RetryCause, load};
+use crate::engine::pass::report::{OpOutcome, OpReport};
+use crate::engine::settle::load;
 use crate::engine::{EngineContext, Progress};
 use crate::journal::Record;
 use crate::pve::error::Error;
 use crate::pve::writes::{BackupOrder, DestroyFlags, Taken, VolumeMove};
-use crate::queue::{Done, Permit, Turn};
+use crate::queue::{Permit, Turn};
 use crate::sometimes;
 
 /// How often a planned action is tried when a lock file is taken or a worker lost: PVE itself waits ten seconds for a lock.
@@ -67,11 +67,11 @@ pub(super) async fn run(
     first: OperationId,
     order: Order,
     mut turn: Turn,
-) -> Done<OpResult> {
+) -> (LaneOutcome, OpResult) {
     match run_order(&context, first, &order, &mut turn).await {
-        Ok((outcome, reports)) => Done { outcome, result: Ok(reports) },
+        Ok((outcome, reports)) => (outcome, Ok(reports)),
         // What was sent is not known to the journal: the lane stays shut, and the process ends.
-        Err(fatal) => Done { outcome: LaneOutcome::Unknown, result: Err(fatal) },
+        Err(fatal) => (LaneOutcome::Unknown, Err(fatal)),
     }
 }
 
@@ -88,7 +88,7 @@ async fn run_order(
     let mut reports = vec![report];
     match order {
         Order::Planned(order) => {
-            let is_made = matches!(reports[0].end, OpEnd::Succeeded { .. });
+            let is_made = matches!(reports[0].end, OpOutcome::Succeeded { .. });
             if is_made && order.action.step.kind().creates_guest() {
                 outcome = follow_up(context, order, turn, look, &mut reports).await?;
             } else if let Step::Remove(_) = order.action.step {
@@ -165,7 +165,7 @@ pub(super) async fn carry_out(
             let guest = order.guest();
             let kind = order.kind();
             let reasons = order.reasons();
-            let Tried { end, upid, .. } = tried;
+            let OpAttempt { end, upid, .. } = tried;
             *look = tried.look;
             break OpReport { op, guest, kind, reasons, end, upid, started };
         };
@@ -177,7 +177,7 @@ pub(super) async fn carry_out(
         op = context.new_operation();
     };
     // What was not even begun is in the report of the pass; a line for each would bury the others.
-    if report.end != OpEnd::Skipped {
+    if report.end != OpOutcome::Skipped {
         context.tell(Progress::Ended(Box::new(report.clone())));
     }
     Ok(report)
@@ -203,19 +203,6 @@ fn held_by_now(context: &EngineContext, order: &Order) -> Option<Held> {
     }
 }
 
-/// One try.
-struct Tried {
-    end: OpEnd,
-    upid: Option<Upid>,
-    started: bool,
-    /// The same may succeed a little later without anyone doing anything.
-    may_pass: Option<RetryCause>,
-    /// A storage was not waited for: it must be tried again with patience.
-    gave_up: bool,
-    /// The guest that proved it.
-    look: Option<GuestLook>,
-}
-
 /// One try. Whoever needs a storage that answers slowly gives the turn back first and then waits for such storages one
 /// after the other: of the two turns one is always left for everybody else.
 async fn try_once(
@@ -224,7 +211,7 @@ async fn try_once(
     order: &Order,
     turn: &mut Turn,
     look: Option<GuestLook>,
-) -> Result<Tried, Fatal> {
+) -> Result<OpAttempt, Fatal> {
     let (hasty, gave_up) = context.in_haste();
     let judge = OrderJudge { context: &hasty, gave_up: Some(&gave_up), alone: None };
     let tried = try_in_turn(context, op, order, turn, look, judge).await?;
@@ -252,38 +239,16 @@ async fn try_in_turn(
     turn: &mut Turn,
     look: Option<GuestLook>,
     judge: OrderJudge<'_>,
-) -> Result<Tried, Fatal> {
-    let not_started =
-        |end| Tried { end, upid: None, started: false, may_pass: None, gave_up: false, look: None };
+) -> Result<OpAttempt, Fatal> {
     let Some(permit) = turn.take().await else {
-        return Ok(not_started(OpEnd::Skipped));
+        return Ok(OpAttempt::not_started(OpOutcome::Skipped));
     };
     let look = look.filter(|look| permit.was_free() && look.serves());
-    let clearing = gate::clear(judge.context, order, look).await;
-    if judge.gave_up.is_some_and(|gave_up| gave_up.load(Ordering::Relaxed)) {
-        // What was judged without an answer does not count, whatever it was.
-        let end = match clearing {
-            Err(NotCleared::Fatal(fatal)) => return Err(fatal),
-            Ok(_) | Err(_) => held_by_storage(),
-        };
-        return Ok(Tried { gave_up: true, ..not_started(end) });
-    }
-    drop(judge.alone);
-    let Clearance { cleared, locks, counting } = match clearing {
+    let started = Box::pin(clear_and_start(context, op, order, &permit, look, judge)).await?;
+    let Clearance { cleared, locks, counting } = match started {
         Ok(clearance) => clearance,
-        Err(not_cleared) => {
-            count_not_cleared(order, &not_cleared);
-            return Ok(not_started(end_of(not_cleared)?));
-        }
+        Err(attempt) => return Ok(attempt),
     };
-    if let Some(end) = stopped_by_now(context, order, &permit) {
-        return Ok(not_started(end));
-    }
-    if let Err(error) = context.append(started(context, op, &cleared)).await {
-        sometimes!("`started` was refused by the disk");
-        let why = format!("{}; nothing was sent", error.refusal()?.detail);
-        return Ok(not_started(OpEnd::Failed { why }));
-    }
     // From here on the journal tells what this act takes for a hub.
     drop(counting);
     // The decision is on disk, and the item has ended: from here on others are judged. Nothing is waited for in between,
@@ -298,35 +263,75 @@ async fn try_in_turn(
     });
     context.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let held = (permit, signers);
-    let (answered, named) = match destroy_of(cleared.call(), order) {
+    let attempt = match destroy_of(cleared.call(), order) {
         Some((destroy, basis)) => {
             // Each of its requests takes the turn and the signers again.
             drop(held);
             let walk = StepWalk { context, op, cleared: &cleared };
             let steps = DestroySteps { walk, basis };
-            (Answered::ended(steps.carry_out(destroy, turn).await?), None)
+            OpAttempt::ended(Box::pin(steps.carry_out(destroy, turn)).await?)
         }
         None => send_and_follow(context, op, &cleared, held).await?,
     };
-    if let (Order::Owed(owing), OpEnd::Succeeded { .. }) = (order, &answered.end) {
+    if let (Order::Owed(owing), OpOutcome::Succeeded { .. }) = (order, &attempt.end) {
         note_given_back(context, owing.operation.id, owing.debt).await?;
     }
     // A closed operation may be forgotten at once.
     let found = load(context, op).await?.and_then(|(operation, _)| operation.task);
-    let Answered { end, may_pass, look } = answered;
-    Ok(Tried { end, upid: found.or(named), started: true, may_pass, gave_up: false, look })
+    Ok(OpAttempt { upid: found.or(attempt.upid), ..attempt })
+}
+
+/// Judges an order and writes down that it begins; the attempt as it ended if it does not begin.
+async fn clear_and_start<'o>(
+    context: &EngineContext,
+    op: OperationId,
+    order: &'o Order,
+    permit: &Permit<'_>,
+    look: Option<GuestLook>,
+    judge: OrderJudge<'_>,
+) -> Result<Result<Clearance<'o>, OpAttempt>, Fatal> {
+    let clearing = gate::clear(judge.context, order, look).await;
+    if judge.gave_up.is_some_and(|gave_up| gave_up.load(Ordering::Relaxed)) {
+        // What was judged without an answer does not count, whatever it was.
+        let end = match clearing {
+            Err(NotCleared::Fatal(fatal)) => return Err(fatal),
+            Ok(_) | Err(_) => held_by_storage(),
+        };
+        return Ok(Err(OpAttempt { gave_up: true, ..OpAttempt::not_started(end) }));
+    }
+    drop(judge.alone);
+    let clearance = match clearing {
+        Ok(clearance) => clearance,
+        Err(not_cleared) => {
+            count_not_cleared(order, &not_cleared);
+            return Ok(Err(OpAttempt::not_started(end_of(not_cleared)?)));
+        }
+    };
+    if let Some(end) = stopped_by_now(context, order, permit) {
+        return Ok(Err(OpAttempt::not_started(end)));
+    }
+    if let Err(error) = context.append(started(context, op, &clearance.cleared)).await {
+        sometimes!("`started` was refused by the disk");
+        let why = format!("{}; nothing was sent", error.refusal()?.detail);
+        return Ok(Err(OpAttempt::not_started(OpOutcome::Failed { why })));
+    }
+    Ok(Ok(clearance))
 }
 
 /// What ends a try directly before it begins. Asked last, because reading took its time: after a stop or a freeze nothing
 /// begins (invariant 19), not even for the better, and what is only observed by now is let be.
-fn stopped_by_now(context: &EngineContext, order: &Order, permit: &Permit<'_>) -> Option<OpEnd> {
+fn stopped_by_now(
+    context: &EngineContext,
+    order: &Order,
+    permit: &Permit<'_>,
+) -> Option<OpOutcome> {
     if permit.is_stopping() {
         sometimes!("told to stop between the last look and `started`");
-        return Some(OpEnd::Skipped);
+        return Some(OpOutcome::Skipped);
     }
     let held = held_by_now(context, order)?;
     sometimes!("held between the last look and `started`", held.reason());
-    Some(OpEnd::Held { reason: held.reason(), why: held.to_string() })
+    Some(OpOutcome::Held { reason: held.reason(), why: held.to_string() })
 }
 
 /// The destroy that an order is, and what lets it happen.
@@ -346,18 +351,18 @@ async fn send_and_follow<H>(
     op: OperationId,
     cleared: &Cleared,
     held: H,
-) -> Result<(Answered, Option<Upid>), Fatal> {
+) -> Result<OpAttempt, Fatal> {
     let answer = send(context, op, cleared).await;
     drop(held);
     let named = answer.as_ref().ok().and_then(|taken| taken.task().cloned());
-    let followed = follow(context, op, answer).await?;
+    let attempt = Box::pin(follow(context, op, answer)).await?;
     context.limits.keep_promise(cleared.guest().vmid);
-    Ok((followed, named))
+    Ok(OpAttempt { upid: named, ..attempt })
 }
 
 /// How a try ends in which a storage was not waited for.
-fn held_by_storage() -> OpEnd {
-    OpEnd::Held { reason: ReasonCode::Storage, why: "a storage answers slowly".to_owned() }
+fn held_by_storage() -> OpOutcome {
+    OpOutcome::Held { reason: ReasonCode::Storage, why: "a storage answers slowly".to_owned() }
 }
 
 /// Counts why an order got its turn and was not cleared.
@@ -378,12 +383,14 @@ fn count_not_cleared(order: &Order, not_cleared: &NotCleared) {
     }
 }
 
-fn end_of(not_cleared: NotCleared) -> Result<OpEnd, Fatal> {
+fn end_of(not_cleared: NotCleared) -> Result<OpOutcome, Fatal> {
     Ok(match not_cleared {
-        NotCleared::Unneeded => OpEnd::Unneeded,
-        NotCleared::Stale(why) => OpEnd::Stale { why },
-        NotCleared::Held(refusal) => OpEnd::Held { reason: refusal.reason, why: refusal.detail },
-        NotCleared::Failed(why) => OpEnd::Failed { why },
+        NotCleared::Unneeded => OpOutcome::Unneeded,
+        NotCleared::Stale(why) => OpOutcome::Stale { why },
+        NotCleared::Held(refusal) => {
+            OpOutcome::Held { reason: refusal.reason, why: refusal.detail }
+        }
+        NotCleared::Failed(why) => OpOutcome::Failed { why },
         NotCleared::Fatal(fatal) => return Err(fatal),
     })
 }

@@ -16,12 +16,12 @@ use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::gate::cleared::Cleared;
 use crate::engine::lane::progress::Progress;
-use crate::engine::pass::report::OpEnd;
-use crate::engine::settle::{Settler, settle, why};
+use crate::engine::pass::report::OpOutcome;
+use crate::engine::settle::{SettledBy, settle, why};
 use crate::observe::observe_guest;
 use crate::pve::error::Error;
 use crate::pve::task::ExitStatus;
-use crate::pve::wait::Waited;
+use crate::pve::wait::WaitOutcome;
 use crate::pve::writes::Taken;
 use crate::sometimes;
 
@@ -70,7 +70,7 @@ impl StepWalk<'_> {
         answer: Result<Taken, Error>,
         step: &DestroyStep,
         next: OpPhase,
-    ) -> Result<Option<OpEnd>, Fatal> {
+    ) -> Result<Option<OpOutcome>, Fatal> {
         match answer {
             Ok(Taken::Done) if step.must_end_well => {
                 return self.abandon("Proxmox VE began no task for it").await.map(Some);
@@ -100,7 +100,11 @@ impl StepWalk<'_> {
     }
 
     /// Awaits the task of a step. Where it must end well, anything else ends the act.
-    async fn task_ended(&self, upid: &Upid, step: &DestroyStep) -> Result<Option<OpEnd>, Fatal> {
+    async fn task_ended(
+        &self,
+        upid: &Upid,
+        step: &DestroyStep,
+    ) -> Result<Option<OpOutcome>, Fatal> {
         let running = OpEvent::TaskRunning { upid: upid.clone(), found: false };
         self.context.record(self.op, running).await?;
         if step.must_end_well {
@@ -128,7 +132,7 @@ impl StepWalk<'_> {
             let op = self.op;
             let guest = self.cleared.guest();
             let waited = self.context.wait_for_task(op, guest, upid, deadline).await;
-            if let Ok(Waited::Ended(exit)) = waited {
+            if let Ok(WaitOutcome::Ended(exit)) = waited {
                 return Some(exit);
             }
             tokio::time::sleep(LOOK_PAUSE).await;
@@ -159,7 +163,7 @@ impl StepWalk<'_> {
     pub(in crate::engine) async fn end_refused(
         &self,
         refused: StepRefused,
-    ) -> Result<OpEnd, Fatal> {
+    ) -> Result<OpOutcome, Fatal> {
         match refused {
             StepRefused::Because(why) => self.abandon(&why).await,
             StepRefused::Fatal(fatal) => Err(fatal),
@@ -167,7 +171,7 @@ impl StepWalk<'_> {
     }
 
     /// Ends it before the act: nothing of the guest's data was touched.
-    pub(in crate::engine) async fn abandon(&self, why: &str) -> Result<OpEnd, Fatal> {
+    pub(in crate::engine) async fn abandon(&self, why: &str) -> Result<OpOutcome, Fatal> {
         let reason = format!("the act was not sent: {why}");
         let failed = OpEvent::Failed {
             reason: reason.clone(),
@@ -176,18 +180,18 @@ impl StepWalk<'_> {
             identity: None,
         };
         self.context.record(self.op, failed).await?;
-        Ok(OpEnd::Failed { why: reason })
+        Ok(OpOutcome::Failed { why: reason })
     }
 
-    async fn by_evidence(&self) -> Result<OpEnd, Fatal> {
-        let settled = settle(self.context, self.op, None, Settler::Lane).await?;
+    async fn by_evidence(&self) -> Result<OpOutcome, Fatal> {
+        let settled = settle(self.context, self.op, None, SettledBy::Lane).await?;
         let reason = settled.map(|settled| {
             (settled.operation.is_in_flight(), why(&settled.operation.state).to_owned())
         });
         Ok(match reason {
-            Some((true, why)) => OpEnd::Unknown { why },
-            Some((false, why)) => OpEnd::Failed { why },
-            None => OpEnd::Failed { why: "an operator closed it".to_owned() },
+            Some((true, why)) => OpOutcome::Unknown { why },
+            Some((false, why)) => OpOutcome::Failed { why },
+            None => OpOutcome::Failed { why: "an operator closed it".to_owned() },
         })
     }
 }

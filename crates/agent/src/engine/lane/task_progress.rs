@@ -17,7 +17,7 @@ use crate::engine::{EngineContext, Progress};
 use crate::lock_owners::percent;
 use crate::pve::error::Error;
 use crate::pve::text::clean;
-use crate::pve::wait::Waited;
+use crate::pve::wait::WaitOutcome;
 use crate::pve::wire::LogLine;
 
 /// The pause before each look at a log: what ends within it was not worth one.
@@ -72,7 +72,7 @@ impl EngineContext {
         guest: GuestId,
         upid: &Upid,
         deadline: Instant,
-    ) -> Result<Waited, Error> {
+    ) -> Result<WaitOutcome, Error> {
         let waiting = self.client.wait(upid, deadline);
         let Some(viewers) = &self.watchers.log_viewers else {
             return waiting.await;

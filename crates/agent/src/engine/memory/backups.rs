@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::memory::moves;
-use crate::journal::{JournalState, Kept, Record, Subject};
+use crate::journal::{JournalState, Kept, KeptSubject, Record};
 
 /// The version of what is kept under a volume.
 const SHAPE: u32 = 1;
@@ -66,7 +66,8 @@ pub(in crate::engine) async fn remember(
     for volume in
         leaving.iter().filter(|volume| !known.get(&vmid).is_some_and(|of| of.contains(*volume)))
     {
-        let kept = Kept::put(Subject::Volume, key(vmid, volume), SHAPE, json!({ "backup": false }));
+        let kept =
+            Kept::put(KeptSubject::Volume, key(vmid, volume), SHAPE, json!({ "backup": false }));
         context.append_if_room(Record::Kept(kept)).await?;
     }
     Ok(())
@@ -90,7 +91,7 @@ pub(in crate::engine) async fn forget(
         over.extend(moves::no_longer_there(vmid, volumes.into_keys(), desired, actual));
     }
     for key in over {
-        let kept = Kept::remove(Subject::Volume, key);
+        let kept = Kept::remove(KeptSubject::Volume, key);
         context.append_if_room(Record::Kept(kept)).await?;
     }
     Ok(())
@@ -120,7 +121,7 @@ fn no_longer_unsaved(
 
 fn remembered(state: &JournalState) -> BTreeMap<VmId, BTreeSet<String>> {
     let mut known: BTreeMap<VmId, BTreeSet<String>> = BTreeMap::new();
-    for (key, kept) in state.kept(Subject::Volume).filter(|(_, kept)| kept.v == SHAPE) {
+    for (key, kept) in state.kept(KeptSubject::Volume).filter(|(_, kept)| kept.v == SHAPE) {
         let Some((vmid, volume)) = key.split_once(' ') else {
             continue;
         };

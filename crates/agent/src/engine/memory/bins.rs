@@ -15,7 +15,7 @@ use evenkeel_core::plan::Plan;
 
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
-use crate::journal::{JournalState, Kept, Record, Subject};
+use crate::journal::{JournalState, Kept, KeptSubject, Record};
 
 /// The version of what is kept.
 const SHAPE: u32 = 1;
@@ -30,7 +30,7 @@ async fn memories(context: &EngineContext) -> Result<BTreeMap<VmId, BinMemory>, 
 
 /// The same, by what a journal adds up to.
 pub(crate) fn bins_in(state: &JournalState) -> BTreeMap<VmId, BinMemory> {
-    let kept = state.kept(Subject::Txn).filter(|(_, kept)| kept.v == SHAPE);
+    let kept = state.kept(KeptSubject::Txn).filter(|(_, kept)| kept.v == SHAPE);
     kept.filter_map(|(key, kept)| {
         let vmid = key.strip_prefix(BIN)?.parse().ok()?;
         Some((vmid, serde_json::from_value(kept.value.clone()).ok()?))
@@ -79,7 +79,7 @@ pub(in crate::engine) async fn follow(
             (None, Some(_)) => actual.proves_gone(*vmid),
         };
         if is_over {
-            changes.push(Kept::remove(Subject::Txn, format!("{BIN}{vmid}")));
+            changes.push(Kept::remove(KeptSubject::Txn, format!("{BIN}{vmid}")));
         }
     }
     if changes.is_empty() {
@@ -93,5 +93,5 @@ pub(in crate::engine) async fn follow(
 
 fn put(vmid: VmId, memory: &BinMemory) -> Kept {
     let value = serde_json::to_value(memory).expect("a memory has only texts for keys");
-    Kept::put(Subject::Txn, format!("{BIN}{vmid}"), SHAPE, value)
+    Kept::put(KeptSubject::Txn, format!("{BIN}{vmid}"), SHAPE, value)
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::settle::evidence::written;
-use crate::journal::{Details, JournalState, Kept, Record, Subject};
+use crate::journal::{Details, JournalState, Kept, KeptSubject, Record};
 use crate::sometimes;
 
 /// The version of what is kept.
@@ -53,7 +53,8 @@ pub(in crate::engine) async fn note(
     }
     let subject = done.subject().filter(|_| warning.is_some());
     let find = move |state: &JournalState| {
-        let known = state.kept(Subject::Volume).filter(|(key, _)| key.starts_with(WARNED)).count();
+        let known =
+            state.kept(KeptSubject::Volume).filter(|(key, _)| key.starts_with(WARNED)).count();
         let mut keys = keys_of(state, guest.vmid);
         keys.retain(|_, kept| done.ends(kept) && Some(&*kept) != subject.as_ref());
         (keys, subject.filter(|_| known < KEPT_MAX))
@@ -62,7 +63,7 @@ pub(in crate::engine) async fn note(
     let (over, subject) = found.map_err(Fatal::Journal)?;
     for key in over.into_keys() {
         sometimes!("a kept warning is over");
-        context.append_if_room(Record::Kept(Kept::remove(Subject::Volume, key))).await?;
+        context.append_if_room(Record::Kept(Kept::remove(KeptSubject::Volume, key))).await?;
     }
     let (Some(subject), Some(warning)) = (subject, warning) else {
         return Ok(());
@@ -71,14 +72,14 @@ pub(in crate::engine) async fn note(
     let value = json!({
         "guest": guest.to_string(), "op": operation.id.to_string(), "warning": warning,
     });
-    let kept = Kept::put(Subject::Volume, key(guest.vmid, &subject), SHAPE, value);
+    let kept = Kept::put(KeptSubject::Volume, key(guest.vmid, &subject), SHAPE, value);
     context.append_if_room(Record::Kept(kept)).await
 }
 
 /// Every warning that is kept, by guest and slot.
 pub fn kept_warnings(state: &JournalState) -> Vec<KeptWarning> {
     let mut known: Vec<KeptWarning> = state
-        .kept(Subject::Volume)
+        .kept(KeptSubject::Volume)
         .filter(|(_, kept)| kept.v == SHAPE)
         .filter_map(|(key, kept)| {
             let (_, subject) = parts(key)?;
@@ -102,11 +103,11 @@ pub fn kept_warnings(state: &JournalState) -> Vec<KeptWarning> {
 /// The records with which a person says that the warnings about a guest were heard.
 pub fn heard_warnings(state: &JournalState, vmid: VmId) -> Vec<Record> {
     let keys = keys_of(state, vmid).into_keys();
-    keys.map(|key| Record::Kept(Kept::remove(Subject::Volume, key))).collect()
+    keys.map(|key| Record::Kept(Kept::remove(KeptSubject::Volume, key))).collect()
 }
 
 fn keys_of(state: &JournalState, vmid: VmId) -> BTreeMap<String, WarningSubject> {
-    let of_guest = state.kept(Subject::Volume).filter_map(|(key, _)| {
+    let of_guest = state.kept(KeptSubject::Volume).filter_map(|(key, _)| {
         let (guest, subject) = parts(key)?;
         (guest == vmid).then(|| (key.to_owned(), subject))
     });

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
-use crate::journal::{JournalState, Kept, Record, Subject};
+use crate::journal::{JournalState, Kept, KeptSubject, Record};
 
 /// The version of what is kept under a volume.
 const SHAPE: u32 = 1;
@@ -39,7 +39,7 @@ pub(in crate::engine) async fn remember(
     if known.get(&vmid).and_then(|of| of.get(volume)).map(String::as_str) == Some(slot) {
         return Ok(());
     }
-    let kept = Kept::put(Subject::Volume, key(vmid, volume), SHAPE, json!({ "slot": slot }));
+    let kept = Kept::put(KeptSubject::Volume, key(vmid, volume), SHAPE, json!({ "slot": slot }));
     context.append_if_room(Record::Kept(kept)).await
 }
 
@@ -67,7 +67,7 @@ pub(in crate::engine) fn remembered(
     state: &JournalState,
 ) -> BTreeMap<VmId, BTreeMap<String, String>> {
     let mut known: BTreeMap<VmId, BTreeMap<String, String>> = BTreeMap::new();
-    for (key, kept) in state.kept(Subject::Volume).filter(|(_, kept)| kept.v == SHAPE) {
+    for (key, kept) in state.kept(KeptSubject::Volume).filter(|(_, kept)| kept.v == SHAPE) {
         let Some((vmid, volume)) = key.strip_prefix(MOVED).and_then(|key| key.split_once(' '))
         else {
             continue;

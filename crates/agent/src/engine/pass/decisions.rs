@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
-use crate::journal::{Kept, Record, Subject};
+use crate::journal::{Kept, KeptSubject, Record};
 
 /// Keys of decisions about planned actions begin so; others are about approvals.
 const PLANNED: &str = "plan ";
@@ -26,7 +26,7 @@ pub(in crate::engine) async fn follow_plan(
 ) -> Result<(), Fatal> {
     let held: BTreeMap<String, Value> = plan.actions().filter_map(held).collect();
     let known = context.journal.read(|state, _| {
-        let kept = state.kept(Subject::Decision).filter(|(key, _)| key.starts_with(PLANNED));
+        let kept = state.kept(KeptSubject::Decision).filter(|(key, _)| key.starts_with(PLANNED));
         kept.map(|(key, kept)| (key.to_owned(), kept.value.clone())).collect::<BTreeMap<_, _>>()
     });
     let known = known.await.map_err(Fatal::Journal)?;
@@ -42,13 +42,13 @@ pub(in crate::engine) async fn follow_plan(
     let over = known
         .iter()
         .filter(|(key, value)| !held.contains_key(*key) && !busy(key) && in_scope(value));
-    let over = over.map(|(key, _)| Kept::remove(Subject::Decision, key.clone()));
+    let over = over.map(|(key, _)| Kept::remove(KeptSubject::Decision, key.clone()));
     let new =
         held.iter().filter(|(key, value)| !known.get(*key).is_some_and(|old| same(old, value)));
     let new = new.map(|(key, value)| {
         let mut value = value.clone();
         value["at"] = json!(context.ambient.now().to_string());
-        Kept::put(Subject::Decision, key.clone(), 1, value)
+        Kept::put(KeptSubject::Decision, key.clone(), 1, value)
     });
     for kept in over.chain(new) {
         // Nothing rests on it: on a nearly full disk it is left out, and the next pass tries again.

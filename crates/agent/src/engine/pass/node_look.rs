@@ -32,8 +32,8 @@ use crate::engine::{Engine, EngineContext};
 use crate::lock_owners::name_lock_owners;
 use crate::observe::remembering::{NodeMemory, SeenNode};
 use crate::preview::{
-    Looked, Preview, guests_asked_about, journal_context, observe_declared, plan_knowing_others,
-    shown,
+    Preview, ReadInputs, guests_asked_about, journal_context, observe_declared,
+    plan_knowing_others, shown,
 };
 
 /// A look at the node under way.
@@ -170,7 +170,7 @@ impl LookTask {
         let also = context.journal.read(|state, _| guests_asked_about(state));
         let also = also.await.map_err(Fatal::Journal)?;
         let memory = &mut self.memory;
-        let looked = &mut Looked { memory, files: context.cluster_files(), also };
+        let looked = &mut ReadInputs { memory, files: context.cluster_files(), also };
         let reading = observe_declared(client, desired, &scope, looked);
         let SeenNode { mut actual, compared } = reading.await.map_err(PassError::Actual)?;
         // Plan, knowing what is frozen, busy, remembered, and failed a while ago.

@@ -19,7 +19,7 @@ use evenkeel_core::desired::bin::effective;
 use evenkeel_core::desired::selection::PassScope;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::NodeSite;
-use evenkeel_core::gate::destroy::Debt;
+use evenkeel_core::gate::destroy::OwedThing;
 use evenkeel_core::model::id::{GuestId, OperationId, VmId};
 use evenkeel_core::model::reason::ReasonCode;
 use evenkeel_core::operate::lane::{Job, LaneRefusal};
@@ -35,14 +35,14 @@ use crate::engine::lane::OpResult;
 use crate::engine::memory::{backups, bins};
 use crate::engine::pass::decisions;
 use crate::engine::pass::findings::MOMENT;
-use crate::engine::pass::report::{GuestError, Hold, OpEnd, OpReport, Report};
+use crate::engine::pass::report::{GuestError, Hold, OpOutcome, OpReport, Report};
 use crate::engine::{Engine, FollowEnd, RunningPass, lane};
 use crate::preview::Preview;
-use crate::queue::Work;
+use crate::queue::LaneWork;
 use crate::sometimes;
 
 /// A job for a lane, and what is reported of it if it never gets its turn.
-type LaneJob = ((Job, Work<OpResult>), OpReport);
+type LaneJob = ((Job, LaneWork<OpResult>), OpReport);
 
 /// A pass since the engine started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,7 +108,7 @@ impl Engine {
         let mut running = RunningPass { report, open: usize::from(is_raising) };
         let is_due = |order: &OwedOrder| {
             let guest = order.operation.intent.guest;
-            let is_planned = order.debt == Debt::Running && plan_starts(&plan, guest);
+            let is_planned = order.debt == OwedThing::Running && plan_starts(&plan, guest);
             scope.has(guest.vmid) && !is_planned
         };
         let mut owed = self.owed_jobs(is_due).await?;
@@ -222,10 +222,10 @@ impl Engine {
         let kind = order.kind();
         let reasons = order.reasons();
         let report =
-            OpReport { op, guest, kind, reasons, end: OpEnd::Skipped, upid: None, started: 0 };
+            OpReport { op, guest, kind, reasons, end: OpOutcome::Skipped, upid: None, started: 0 };
         let context = self.context.clone();
         let job = order.job(op);
-        let work: Work<_> = Box::new(move |turn| lane::run(context, op, order, turn).boxed());
+        let work: LaneWork<_> = Box::new(move |turn| lane::run(context, op, order, turn).boxed());
         ((job, work), report)
     }
 

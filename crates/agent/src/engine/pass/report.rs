@@ -69,7 +69,7 @@ pub struct OpReport {
     /// `cores 2 -> 4`.
     pub reasons: Vec<String>,
     /// How it ended.
-    pub end: OpEnd,
+    pub end: OpOutcome,
     /// The task, if there was one.
     pub upid: Option<Upid>,
     /// How many operations were started for it.
@@ -79,7 +79,7 @@ pub struct OpReport {
 /// How an action ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
-pub enum OpEnd {
+pub enum OpOutcome {
     /// It was done and seen to be done.
     Succeeded {
         /// What is odd about it.
@@ -118,10 +118,10 @@ impl Report {
     pub(in crate::engine) fn count(&mut self, op: OpReport) {
         self.started += op.started;
         match &op.end {
-            OpEnd::Succeeded { .. } | OpEnd::Unneeded => self.succeeded += 1,
-            OpEnd::Failed { .. } | OpEnd::Unknown { .. } => self.failed += 1,
-            OpEnd::Held { .. } => self.held += 1,
-            OpEnd::Skipped | OpEnd::Stale { .. } => self.skipped += 1,
+            OpOutcome::Succeeded { .. } | OpOutcome::Unneeded => self.succeeded += 1,
+            OpOutcome::Failed { .. } | OpOutcome::Unknown { .. } => self.failed += 1,
+            OpOutcome::Held { .. } => self.held += 1,
+            OpOutcome::Skipped | OpOutcome::Stale { .. } => self.skipped += 1,
         }
         self.ops.push(op);
     }
@@ -138,7 +138,7 @@ impl Report {
     }
 }
 
-impl OpEnd {
+impl OpOutcome {
     /// Every word of [`Self::as_str`].
     pub(crate) const WORDS: [&'static str; 7] =
         ["succeeded", "unneeded", "stale", "held", "failed", "unknown", "skipped"];

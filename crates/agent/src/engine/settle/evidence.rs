@@ -16,8 +16,8 @@ use evenkeel_core::operate::operation::{
     IdentityHash, OpState, Operation, StartedIntent, UnixSeconds, Upid, VolumeId,
 };
 use evenkeel_core::operate::recover::{
-    Evidence, Lock, NewVolumes, NumberUse, Postcondition, ProofLists, Question, Search, Seen,
-    TaskFact, TaskList, could_be_ours, leaves_task, postcondition, search_tasks,
+    Evidence, Lock, NewVolumes, NumberUse, Postcondition, ProofLists, Question, Seen, TaskFact,
+    TaskList, TaskSearch, could_be_ours, leaves_task, postcondition, search_tasks,
 };
 use tokio::time::Instant;
 
@@ -309,9 +309,9 @@ pub(in crate::engine) fn written(details: &Details) -> BTreeMap<String, String> 
     details.sent().into_iter().filter_map(text).collect()
 }
 
-async fn task_list(context: &EngineContext, operation: &Operation) -> Result<Search, Fatal> {
+async fn task_list(context: &EngineContext, operation: &Operation) -> Result<TaskSearch, Fatal> {
     let Ok(reading) = read_tasks(context).await else {
-        return Ok(Search::Unreadable);
+        return Ok(TaskSearch::Unreadable);
     };
     let claimed = claimed_by_others(context, operation).await?;
     Ok(search_tasks(operation, &TaskList::of(reading), &context.node.owner, &claimed))

@@ -79,7 +79,7 @@ impl fmt::Display for RetryCause {
 
 /// Who settles: it tells whether a failure without a task counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Settler {
+pub(super) enum SettledBy {
     /// The lane that sent the request, or panicked over it: that it came to nothing is a failure, and one that comes
     /// every time must not be met every minute.
     Lane,
@@ -93,7 +93,7 @@ pub(super) async fn settle(
     context: &EngineContext,
     op: OperationId,
     taken: Option<Instant>,
-    settler: Settler,
+    settler: SettledBy,
 ) -> Result<Option<Settled>, Fatal> {
     settle_seen(context, op, taken, settler, None).await
 }
@@ -103,7 +103,7 @@ pub(super) async fn settle_seen(
     context: &EngineContext,
     op: OperationId,
     taken: Option<Instant>,
-    settler: Settler,
+    settler: SettledBy,
     first: Option<Result<TaskStatus, Error>>,
 ) -> Result<Option<Settled>, Fatal> {
     let Some((operation, _)) = load(context, op).await? else {
@@ -119,8 +119,8 @@ pub(super) async fn settle_seen(
         };
         let decision = decide(&operation, &reader.evidence, reader.clock.now());
         match settler {
-            Settler::Lane => sometimes!("its lane settles", decision.arm()),
-            Settler::Recovery => sometimes!("recovery", decision.arm()),
+            SettledBy::Lane => sometimes!("its lane settles", decision.arm()),
+            SettledBy::Recovery => sometimes!("recovery", decision.arm()),
         }
         match &decision {
             RecoveryDecision::Look(question) => {
@@ -129,10 +129,7 @@ pub(super) async fn settle_seen(
             RecoveryDecision::Wait { reason: WaitReason::LateFork, .. }
                 if reader.clock.taken().is_none() =>
             {
-                if !reader.see_taken(context, operation.intent.guest).await {
-                    sometimes!("nobody knows yet whether the node has taken a request");
-                    wait(context, &operation, UNTAKEN_PAUSE, WaitReason::LateFork).await;
-                }
+                see_taken_or_wait(context, &operation, &mut reader).await;
             }
             RecoveryDecision::Wait { not_before, reason } => {
                 wait(context, &operation, reader.clock.until(*not_before), *reason).await;
@@ -150,31 +147,57 @@ pub(super) async fn settle_seen(
             | RecoveryDecision::Fail { .. }
             | RecoveryDecision::Doubt(_)
             | RecoveryDecision::Closed => {
-                let event =
-                    event_of(context, &operation, &details, &decision, (settler, &reader)).await;
-                let warning = warning(event.as_ref());
-                let Some(after) = journalled(context, operation, event).await? else {
-                    reader.evidence = Evidence::default();
-                    continue;
-                };
-                let RecoveryDecision::Adopt(upid) = &decision else {
-                    if let OpState::Succeeded { .. } = after.state {
-                        kept_warnings::note(context, &after, &details, warning.as_deref()).await?;
-                    }
-                    return Ok(Some(Settled {
-                        operation: after,
-                        may_pass: reader.exit.as_ref().and_then(may_pass),
-                        left_nothing: left_nothing(&decision),
-                        warning,
-                        look: reader.look.take(),
-                        taken: reader.clock.taken(),
-                    }));
-                };
-                adopted(context, &after, upid);
+                let decided = (operation, &details, &decision);
+                let settled = carry_out(context, decided, settler, &mut reader).await?;
+                if settled.is_some() {
+                    return Ok(settled);
+                }
                 reader.evidence = Evidence::default();
             }
         }
     }
+}
+
+/// Asks whether the node has taken the request, and waits a little if nobody knows.
+async fn see_taken_or_wait(
+    context: &EngineContext,
+    operation: &Operation,
+    reader: &mut EvidenceReader,
+) {
+    if !reader.see_taken(context, operation.intent.guest).await {
+        sometimes!("nobody knows yet whether the node has taken a request");
+        wait(context, operation, UNTAKEN_PAUSE, WaitReason::LateFork).await;
+    }
+}
+
+/// Journals a decision and tells of it; none if there is more to learn: a task was adopted, or somebody else closed the
+/// operation first.
+async fn carry_out(
+    context: &EngineContext,
+    (operation, details, decision): (Operation, &Details, &RecoveryDecision),
+    settler: SettledBy,
+    reader: &mut EvidenceReader,
+) -> Result<Option<Settled>, Fatal> {
+    let event = event_of(context, &operation, details, decision, (settler, reader)).await;
+    let warning = warning(event.as_ref());
+    let Some(after) = journalled(context, operation, event).await? else {
+        return Ok(None);
+    };
+    if let RecoveryDecision::Adopt(upid) = decision {
+        adopted(context, &after, upid);
+        return Ok(None);
+    }
+    if let OpState::Succeeded { .. } = after.state {
+        kept_warnings::note(context, &after, details, warning.as_deref()).await?;
+    }
+    Ok(Some(Settled {
+        operation: after,
+        may_pass: reader.exit.as_ref().and_then(may_pass),
+        left_nothing: left_nothing(decision),
+        warning,
+        look: reader.look.take(),
+        taken: reader.clock.taken(),
+    }))
 }
 
 /// What the journal is told of a decision, with what is known of its task.
@@ -183,11 +206,11 @@ async fn event_of(
     operation: &Operation,
     details: &Details,
     decision: &RecoveryDecision,
-    (settler, reader): (Settler, &EvidenceReader),
+    (settler, reader): (SettledBy, &EvidenceReader),
 ) -> Option<OpEvent> {
     let event = decision.event(&operation.state, reader.identity())?;
     let was_sent = matches!(operation.state, OpState::Unknown { .. });
-    let counts = settler == Settler::Lane || reader.exit.is_some() || was_sent;
+    let counts = settler == SettledBy::Lane || reader.exit.is_some() || was_sent;
     let tried = counts.then(|| context.failed_now(operation, false)).flatten();
     let event = with_try(event, tried);
     let event = context.with_log_words(operation, details, event, reader.exit.as_ref()).await;

@@ -9,7 +9,7 @@ use crate::pve::error::Error;
 use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 use crate::pve::task::Upid;
 use crate::pve::writes::{DestroyFlags, Migration, VolumeMove};
-use crate::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
+use crate::pve::{Client, ConfigView, ContentFilter, StorageFeature, TaskFilter, TaskSource};
 use evenkeel_core::desired::{CloneSource, FirstUse, GuestSource};
 use evenkeel_core::gate::new_guest::NewGuest;
 use evenkeel_core::model::id::{GuestId, GuestKind, VmId};
@@ -80,7 +80,7 @@ pub(crate) fn reads() -> Vec<Call> {
         "pending" => |c| c.pending(lxc()),
         "guest_status" => |c| c.guest_status(qemu()),
         "snapshots" => |c| c.snapshots(lxc()),
-        "has_feature" => |c| c.has_feature(lxc(), Feature::Snapshot),
+        "has_feature" => |c| c.has_feature(lxc(), StorageFeature::Snapshot),
         "tasks" => |c| c.tasks(&filter()),
         "task_status" => |c| c.task_status(&upid()),
         "task_log" => |c| c.task_log(&upid(), 0, 50),

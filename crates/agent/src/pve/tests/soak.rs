@@ -16,6 +16,7 @@ use crate::pve::token::Token;
 use evenkeel_core::model::id::{GuestId, VmId};
 use evenkeel_core::model::release::Release;
 use evenkeel_sim::{Effect, Event, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
+use evenkeel_testkit::dice::Dice;
 use secrecy::SecretString;
 use tokio::time::{Instant, timeout};
 
@@ -81,8 +82,8 @@ impl Tally {
 
 /// A new node with its own mix of faults, every call once, and the node observed.
 async fn round(seed: u64, tally: &mut Tally) {
-    let mut dice = Dice(seed);
-    let release = [Release::V7_4, Release::V8_4, Release::V9_2][dice.below(3)];
+    let mut dice = Dice::new(seed);
+    let release = *dice.pick(&[Release::V7_4, Release::V8_4, Release::V9_2]);
     let scenario = Scenario { release, guests: GUESTS, seed, ..Scenario::default() };
     let mut simulator = Simulator::new(scenario.build());
     simulator.delay_unauthorised = dice.below(2) == 0;
@@ -139,9 +140,9 @@ fn fault(dice: &mut Dice) -> Fault {
     let bodies =
         ["", "{", "<html>", "[]", "{\"data\":7}", "{\"data\":[{\"vmid\":\"x\"}]}", "\u{0}"];
     let effect = match dice.below(9) {
-        0 => Effect::Latency { ms: [1, 40, 60_000][dice.below(3)] },
+        0 => Effect::Latency { ms: *dice.pick(&[1, 40, 60_000]) },
         1 => Effect::ProxyStatus {
-            status: [595, 596, 599][dice.below(3)],
+            status: *dice.pick(&[595, 596, 599]),
             executed: dice.below(2) == 0,
         },
         2 => Effect::DropBefore,
@@ -150,16 +151,16 @@ fn fault(dice: &mut Dice) -> Fault {
         5 => Effect::TaskKilled,
         6 => Effect::LateFork { ms: 50 },
         7 => Effect::Garbage { body: "x".repeat(3 << 20) },
-        _ => Effect::Garbage { body: bodies[dice.below(bodies.len())].to_owned() },
+        _ => Effect::Garbage { body: (*dice.pick(&bodies)).to_owned() },
     };
     let places = ["/", "/pending", "/config", "/status", "/tasks", "/cluster", "/lxc", "/qemu"];
-    let contains = Some(places[dice.below(places.len())].to_owned());
-    let times = [Some(1), Some(3), None][dice.below(3)];
+    let contains = Some((*dice.pick(&places)).to_owned());
+    let times = *dice.pick(&[Some(1), Some(3), None]);
     Fault { effect, method: None, contains, times }
 }
 
 fn event(dice: &mut Dice) -> Event {
-    let number = u32::try_from(dice.below(GUESTS as usize)).unwrap();
+    let number = u32::try_from(dice.below(GUESTS.into())).unwrap();
     let kind = if number % 2 == 0 { "lxc" } else { "qemu" };
     let guest: GuestId = format!("{kind}/{}", VmId::MIN + number).parse().unwrap();
     match dice.below(11) {
@@ -169,7 +170,8 @@ fn event(dice: &mut Dice) -> Event {
         3 => Event::Restart,
         4 => Event::NewCertificate,
         5 => {
-            let odd = ["\u{1b}[2J", "4", "", "a=b,c", "é\u{202e}"][dice.below(5)].to_owned();
+            let odd = *dice.pick(&["\u{1b}[2J", "4", "", "a=b,c", "é\u{202e}"]);
+            let odd = odd.to_owned();
             Event::Edit { guest, set: BTreeMap::from([("cores".to_owned(), Some(odd))]) }
         }
         6 => Event::Reuse { guest },
@@ -177,19 +179,6 @@ fn event(dice: &mut Dice) -> Event {
         8 => Event::Power { guest, running: dice.below(2) == 0 },
         9 => Event::IgnoreShutdown { guest, ignores: true },
         _ => Event::ForgetTasks,
-    }
-}
-
-/// Numbers from a seed (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((mixed ^ (mixed >> 31)) % bound as u64).unwrap()
     }
 }
 

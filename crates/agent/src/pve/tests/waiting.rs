@@ -8,7 +8,7 @@ use crate::pve::Client;
 use crate::pve::error::{Error, ErrorClass, NotSent, Unknown};
 use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpAnswer, HttpRequest};
 use crate::pve::task::ExitStatus;
-use crate::pve::wait::Waited;
+use crate::pve::wait::WaitOutcome;
 use tokio::time::Instant;
 
 use super::every_call::upid;
@@ -47,7 +47,7 @@ fn ended(exit: &str) -> ExchangeOutcome {
 async fn wait(
     outcomes: Vec<ExchangeOutcome>,
     for_s: u64,
-) -> (Result<Waited, Error>, Vec<Duration>) {
+) -> (Result<WaitOutcome, Error>, Vec<Duration>) {
     let script =
         Arc::new(Script { outcomes: Mutex::new(outcomes.into()), asked: Mutex::default() });
     let client = Client::new(Arc::<Script>::clone(&script), "pve1".parse().unwrap());
@@ -60,14 +60,14 @@ async fn wait(
 #[tokio::test(start_paused = true)]
 async fn a_task_that_has_ended_is_seen_at_once() {
     let (result, asked) = wait(vec![ended("OK")], 60).await;
-    assert_eq!(result, Ok(Waited::Ended(ExitStatus::Ok)));
+    assert_eq!(result, Ok(WaitOutcome::Ended(ExitStatus::Ok)));
     assert_eq!(asked, [Duration::ZERO]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn pauses_grow_to_two_seconds_and_end_at_the_deadline() {
     let (result, asked) = wait(vec![running()], 10).await;
-    assert_eq!(result, Ok(Waited::StillRunning));
+    assert_eq!(result, Ok(WaitOutcome::StillRunning));
     let gap = |pair: &[Duration]| pair[1].checked_sub(pair[0]).unwrap().as_millis();
     let pauses: Vec<u128> = asked.windows(2).map(gap).collect();
     assert_eq!(pauses[..8], [50, 50, 100, 200, 400, 800, 1600, 2000], "{pauses:?}");
@@ -85,7 +85,7 @@ async fn a_passing_error_is_no_news_about_the_task() {
     let lost = answered(596, "");
     let outcomes = vec![not_sent, unknown, lost, running(), ended("WARNINGS: 1")];
     let (result, asked) = wait(outcomes, 60).await;
-    assert_eq!(result, Ok(Waited::Ended(ExitStatus::Warnings(1))));
+    assert_eq!(result, Ok(WaitOutcome::Ended(ExitStatus::Warnings(1))));
     assert_eq!(asked.len(), 5);
 }
 
@@ -110,6 +110,6 @@ async fn a_task_proxmox_has_forgotten_is_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_deadline_in_the_past_still_looks_once() {
     let (result, asked) = wait(vec![ended("unexpected status")], 0).await;
-    assert_eq!(result, Ok(Waited::Ended(ExitStatus::UnexpectedStatus)));
+    assert_eq!(result, Ok(WaitOutcome::Ended(ExitStatus::UnexpectedStatus)));
     assert_eq!(asked.len(), 1);
 }

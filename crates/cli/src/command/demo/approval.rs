@@ -11,13 +11,13 @@ use super::guests::{DemoGuest, OLD_SHOP, OLD_TEST, WEB};
 use super::is_destructive;
 use super::narration::{command, output, proof, say};
 use super::sandbox::{CommandRun, Sandbox, demand, show_requests};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// What the simulator calls a guest that takes another's number.
 const STRANGER: &str = "stranger";
 
 /// Two guests shall go: nothing happens but two pending items.
-pub(super) async fn waits(sandbox: &mut Sandbox) -> Result<(), Failure> {
+pub(super) async fn waits(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("Two guests shall go").await?;
     sandbox.asked_at = Timestamp::now();
     say(
@@ -42,7 +42,7 @@ pub(super) async fn waits(sandbox: &mut Sandbox) -> Result<(), Failure> {
 }
 
 /// Four approvals that are none.
-pub(super) async fn refused(sandbox: &mut Sandbox) -> Result<(), Failure> {
+pub(super) async fn refused(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("Approvals that are none").await?;
     say(
         "Root has enrolled two keys on this host: alice's, to approve such acts, and the recovery key in the vault, \
@@ -80,7 +80,7 @@ pub(super) async fn refused(sandbox: &mut Sandbox) -> Result<(), Failure> {
 }
 
 /// Alice approves: destroyed once, however often it is handed in.
-pub(super) async fn signed(sandbox: &mut Sandbox) -> Result<(), Failure> {
+pub(super) async fn signed(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("Alice signs").await?;
     let test = OLD_TEST.id();
     let shop = OLD_SHOP.id();
@@ -121,7 +121,7 @@ pub(super) async fn signed(sandbox: &mut Sandbox) -> Result<(), Failure> {
 }
 
 /// The number belongs to another guest now: the old approval is worth nothing.
-pub(super) async fn number_taken(sandbox: &mut Sandbox) -> Result<(), Failure> {
+pub(super) async fn number_taken(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("The same number, another guest").await?;
     let guest = OLD_SHOP.id();
     say(&format!(
@@ -170,18 +170,18 @@ fn concerns_retired(record: &evenkeel_sim::RequestRecord) -> bool {
 }
 
 /// Everything that waits.
-async fn items(sandbox: &Sandbox) -> Result<Vec<Value>, Failure> {
+async fn items(sandbox: &Sandbox) -> Result<Vec<Value>, CommandFailure> {
     let mut answer = sandbox.runs(&["pending", "-o", "json"]).await?.json()?;
     Ok(answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
 /// The name of the item of a guest.
-pub(super) async fn item_of(sandbox: &Sandbox, guest: GuestId) -> Result<String, Failure> {
+pub(super) async fn item_of(sandbox: &Sandbox, guest: GuestId) -> Result<String, CommandFailure> {
     let items = items(sandbox).await?;
     let item = items.iter().find(|item| item["guest"] == guest.to_string());
     let id = item.and_then(|item| item["pending"].as_str());
     id.map(str::to_owned).ok_or_else(|| {
-        Failure::new(
+        CommandFailure::new(
             Exit::Failed,
             format!("the demo did not go as told: nothing waits for {guest}"),
         )
@@ -193,7 +193,7 @@ pub(super) fn short(id: &str) -> &str {
     id.get(..16).unwrap_or(id)
 }
 
-async fn fetch(sandbox: &Sandbox, id: &str, file: &str) -> Result<CommandRun, Failure> {
+async fn fetch(sandbox: &Sandbox, id: &str, file: &str) -> Result<CommandRun, CommandFailure> {
     sandbox.runs(&["pending", id, "--out", file]).await?.succeeds()
 }
 
@@ -201,12 +201,17 @@ fn signing<'a>(item: &'a str, key: &'a str, out: &'a str) -> [&'a str; 9] {
     ["sign", item, "--key", key, "--known-hosts", "known_hosts", "-y", "--out", out]
 }
 
-async fn sign(sandbox: &Sandbox, item: &str, key: &str, out: &str) -> Result<CommandRun, Failure> {
+async fn sign(
+    sandbox: &Sandbox,
+    item: &str,
+    key: &str,
+    out: &str,
+) -> Result<CommandRun, CommandFailure> {
     sandbox.runs(&signing(item, key, out)).await?.succeeds()
 }
 
 /// Hands a file in. What it says of the file before was read when it was signed.
-async fn submits(sandbox: &Sandbox, file: &str) -> Result<CommandRun, Failure> {
+async fn submits(sandbox: &Sandbox, file: &str) -> Result<CommandRun, CommandFailure> {
     let line = ["submit", file];
     command(&super::sandbox::typed(&line))?;
     let ran = sandbox.runs(&line).await?;
@@ -216,7 +221,11 @@ async fn submits(sandbox: &Sandbox, file: &str) -> Result<CommandRun, Failure> {
 }
 
 /// Hands something in that must be refused for one of these reasons.
-async fn refuses(sandbox: &Sandbox, file: &str, codes: &[ReasonCode]) -> Result<(), Failure> {
+async fn refuses(
+    sandbox: &Sandbox,
+    file: &str,
+    codes: &[ReasonCode],
+) -> Result<(), CommandFailure> {
     let ran = submits(sandbox, file).await?;
     let told = format!("{}{}", ran.stdout, ran.stderr);
     // Early refusals begin with the code, those of the guest's lane have it in brackets.
@@ -230,14 +239,14 @@ async fn refuses(sandbox: &Sandbox, file: &str, codes: &[ReasonCode]) -> Result<
 }
 
 /// The same statement, signed by nobody.
-fn unsigned(approval: &str) -> Result<String, Failure> {
+fn unsigned(approval: &str) -> Result<String, CommandFailure> {
     let mut envelope = read(approval)?;
     envelope["signatures"] = json!([]);
     Ok(format!("{envelope}\n"))
 }
 
 /// The same signature under a statement that names another guest.
-fn tampered(approval: &str, from: GuestId, to: GuestId) -> Result<String, Failure> {
+fn tampered(approval: &str, from: GuestId, to: GuestId) -> Result<String, CommandFailure> {
     let signed = Envelope::parse(approval.as_bytes())?;
     let statement =
         String::from_utf8_lossy(signed.payload()).replace(&from.to_string(), &to.to_string());
@@ -246,7 +255,8 @@ fn tampered(approval: &str, from: GuestId, to: GuestId) -> Result<String, Failur
     Ok(Envelope::seal(statement.as_bytes(), &[armour])?)
 }
 
-fn read(approval: &str) -> Result<Value, Failure> {
-    serde_json::from_str(approval)
-        .map_err(|error| Failure::new(Exit::Failed, format!("an approval is not JSON: {error}")))
+fn read(approval: &str) -> Result<Value, CommandFailure> {
+    serde_json::from_str(approval).map_err(|error| {
+        CommandFailure::new(Exit::Failed, format!("an approval is not JSON: {error}"))
+    })
 }

@@ -7,7 +7,7 @@ use super::approval::{item_of, short};
 use super::making::is_of_wiki;
 use super::narration::{command, output, proof, say};
 use super::sandbox::{Sandbox, demand, show_requests};
-use crate::error::Failure;
+use crate::error::CommandFailure;
 
 /// The desired file of a guest that shall go.
 const GOING: &str = "\
@@ -18,7 +18,7 @@ final_backup = \"store\"       # saved there first; without that backup it is no
 ";
 
 /// Saved, checked, destroyed; and made again from what was saved.
-pub(super) async fn gone_and_back(sandbox: &mut Sandbox) -> Result<(), Failure> {
+pub(super) async fn gone_and_back(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("Gone, and back again").await?;
     let guest: GuestId = "lxc/120".parse().expect("a guest's name");
     let earlier = sandbox.writes(is_of_wiki).len();
@@ -55,7 +55,11 @@ pub(super) async fn gone_and_back(sandbox: &mut Sandbox) -> Result<(), Failure> 
 }
 
 /// The guest is declared with its archive as the source.
-async fn comes_back(sandbox: &Sandbox, guest: GuestId, archive: &str) -> Result<(), Failure> {
+async fn comes_back(
+    sandbox: &Sandbox,
+    guest: GuestId,
+    archive: &str,
+) -> Result<(), CommandFailure> {
     let earlier = sandbox.writes(is_of_wiki).len();
     say(
         "A week later somebody misses it. The same file, with the archive to make it from; nothing else needs to be \
@@ -90,7 +94,7 @@ async fn comes_back(sandbox: &Sandbox, guest: GuestId, archive: &str) -> Result<
     proof("the wiki is back, restored once, with the name and the cores it had")
 }
 
-fn declare(sandbox: &Sandbox, file: &str) -> Result<(), Failure> {
+fn declare(sandbox: &Sandbox, file: &str) -> Result<(), CommandFailure> {
     sandbox.write("desired/wiki.toml", file)?;
     command("cat desired/wiki.toml")?;
     output(file)

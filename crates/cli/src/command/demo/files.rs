@@ -9,7 +9,7 @@ use fs_err::os::unix::fs::OpenOptionsExt as _;
 use tempfile::TempDir;
 
 use super::narration;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// How long anything in the story may take before it is said to have gone wrong; the slowest takes seconds.
 pub(super) const PATIENCE: Duration = Duration::from_mins(2);
@@ -39,10 +39,10 @@ impl Drop for ChildProcess {
 
 impl ChildProcess {
     /// Ends it as `kill -9` does, and tells which process it was.
-    pub(super) fn kill(mut self) -> Result<u32, Failure> {
+    pub(super) fn kill(mut self) -> Result<u32, CommandFailure> {
         let pid = self.0.id();
         let killed = self.0.kill().and_then(|()| self.0.wait());
-        killed.map_err(|error| Failure::wrapping(Exit::Failed, error))?;
+        killed.map_err(|error| CommandFailure::wrapping(Exit::Failed, error))?;
         Ok(pid)
     }
 }
@@ -56,13 +56,13 @@ pub(super) struct CommandRun {
 }
 
 impl DemoFiles {
-    pub(super) fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, CommandFailure> {
         let directory = tempfile::Builder::new().prefix("evenkeel-demo-").tempdir();
         let directory = directory.map_err(|error| {
-            Failure::new(Exit::Failed, "cannot make a temporary directory").because(error)
+            CommandFailure::new(Exit::Failed, "cannot make a temporary directory").because(error)
         })?;
         let executable = std::env::current_exe().map_err(|error| {
-            Failure::new(Exit::Failed, "cannot find this executable, to start it again")
+            CommandFailure::new(Exit::Failed, "cannot find this executable, to start it again")
                 .because(error)
         })?;
         Ok(Self { executable, directory })
@@ -93,7 +93,7 @@ impl DemoFiles {
     }
 
     /// Runs this executable to its end, behind the scenes.
-    pub(super) async fn runs(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
+    pub(super) async fn runs(&self, arguments: &[&str]) -> Result<CommandRun, CommandFailure> {
         let mut command = self.executable();
         command.args(arguments);
         let line = format!("evenkeel {}", arguments.join(" "));
@@ -101,7 +101,7 @@ impl DemoFiles {
     }
 
     /// A key of somebody's; false without an `ssh-keygen`.
-    pub(super) async fn make_key(&self, name: &str) -> Result<bool, Failure> {
+    pub(super) async fn make_key(&self, name: &str) -> Result<bool, CommandFailure> {
         let mut command = self.command("ssh-keygen");
         command.args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f", name]);
         match finish(command, format!("ssh-keygen -f {name}")).await {
@@ -112,14 +112,14 @@ impl DemoFiles {
     }
 
     /// Makes somebody a signer in `trust.toml`.
-    pub(super) async fn enrol_signer(&self, name: &str, role: &str) -> Result<(), Failure> {
+    pub(super) async fn enrol_signer(&self, name: &str, role: &str) -> Result<(), CommandFailure> {
         let key = format!("{name}.pub");
         let enrol = ["signers", "enrol", &key, "--name", name, "--role", role];
         self.runs(&[&enrol[..], &["--trust", "trust.toml"]].concat()).await?.succeeds().map(drop)
     }
 
     /// Where a child process writes what it says.
-    pub(super) fn log(&self, name: &str) -> Result<Stdio, Failure> {
+    pub(super) fn log(&self, name: &str) -> Result<Stdio, CommandFailure> {
         let log = fs_err::OpenOptions::new().create(true).append(true).open(self.path(name))?;
         Ok(log.into_parts().0.into())
     }
@@ -133,19 +133,19 @@ impl DemoFiles {
     }
 
     /// A file of the directory.
-    pub(super) fn read(&self, name: &str) -> Result<String, Failure> {
+    pub(super) fn read(&self, name: &str) -> Result<String, CommandFailure> {
         fs_err::read_to_string(self.path(name))
-            .map_err(|error| Failure::wrapping(Exit::Failed, error))
+            .map_err(|error| CommandFailure::wrapping(Exit::Failed, error))
     }
 
     /// Writes a file of the directory that only its owner reads.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), CommandFailure> {
         use std::io::Write as _;
         let mut options = fs_err::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let written =
             options.open(self.path(name)).and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|error| Failure::wrapping(Exit::Failed, error))
+        written.map_err(|error| CommandFailure::wrapping(Exit::Failed, error))
     }
 }
 
@@ -161,8 +161,8 @@ impl CommandRun {
     /// Shows what was typed, and all that came of it.
     pub(super) async fn shown(
         arguments: &[&str],
-        run: impl Future<Output = Result<Self, Failure>>,
-    ) -> Result<Self, Failure> {
+        run: impl Future<Output = Result<Self, CommandFailure>>,
+    ) -> Result<Self, CommandFailure> {
         narration::command(&typed(arguments))?;
         let ran = run.await?;
         narration::output(&ran.stdout)?;
@@ -171,7 +171,7 @@ impl CommandRun {
     }
 
     /// Goes on only if the command did its work.
-    pub(super) fn succeeds(self) -> Result<Self, Failure> {
+    pub(super) fn succeeds(self) -> Result<Self, CommandFailure> {
         if self.code == Some(0) {
             return Ok(self);
         }
@@ -182,7 +182,7 @@ impl CommandRun {
             code.map_or("a signal".to_owned(), |code| code.to_string()),
             told.trim_end()
         );
-        Err(Failure::new(Exit::Failed, message))
+        Err(CommandFailure::new(Exit::Failed, message))
     }
 
     /// Whether it ended with an error.
@@ -191,17 +191,17 @@ impl CommandRun {
     }
 
     /// The JSON it printed.
-    pub(super) fn json(&self) -> Result<serde_json::Value, Failure> {
+    pub(super) fn json(&self) -> Result<serde_json::Value, CommandFailure> {
         serde_json::from_str(&self.stdout)
-            .map_err(|error| Failure::new(Exit::Failed, format!("`{}`: {error}", self.line)))
+            .map_err(|error| CommandFailure::new(Exit::Failed, format!("`{}`: {error}", self.line)))
     }
 }
 
 /// Waits until something is so.
 pub(super) async fn until(
     what: &str,
-    mut is_so: impl AsyncFnMut() -> Result<bool, Failure>,
-) -> Result<(), Failure> {
+    mut is_so: impl AsyncFnMut() -> Result<bool, CommandFailure>,
+) -> Result<(), CommandFailure> {
     let begun = Instant::now();
     while !is_so().await? {
         if begun.elapsed() > PATIENCE {
@@ -213,12 +213,12 @@ pub(super) async fn until(
 }
 
 /// Something the story says. If it is not so, the story ends here.
-pub(super) fn demand(is_so: bool, what: &str) -> Result<(), Failure> {
+pub(super) fn demand(is_so: bool, what: &str) -> Result<(), CommandFailure> {
     if is_so {
         return Ok(());
     }
     let message = format!("the demo did not go as told: it is not so that {what}");
-    Err(Failure::new(Exit::Failed, message))
+    Err(CommandFailure::new(Exit::Failed, message))
 }
 
 /// Runs a program to its end without holding up the simulator, which lives in this thread.
@@ -227,8 +227,8 @@ pub(super) async fn finish(mut command: Command, line: String) -> std::io::Resul
     Ok(CommandRun::of(line, &ended.map_err(std::io::Error::other)??))
 }
 
-pub(super) fn unstartable(program: &str, error: std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot start {program}")).because(error)
+pub(super) fn unstartable(program: &str, error: std::io::Error) -> CommandFailure {
+    CommandFailure::new(Exit::Failed, format!("cannot start {program}")).because(error)
 }
 
 /// A command as a person types it.

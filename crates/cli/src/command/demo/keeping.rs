@@ -8,13 +8,13 @@ use evenkeel_sim::Event;
 use super::guests::{DB, MAIL, WEB};
 use super::narration::{command, lines, output, proof, say};
 use super::sandbox::{Sandbox, demand, show_requests};
-use crate::error::Failure;
+use crate::error::CommandFailure;
 
 /// What `plan` says of this node when there is nothing to do.
 const NOTHING_DIFFERS: &str = "nothing to run; 6 guests as declared";
 
 /// Import, and a plan that is empty.
-pub(super) async fn written_down(sandbox: &mut Sandbox) -> Result<(), Failure> {
+pub(super) async fn written_down(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("Your guests, written down").await?;
     say(
         "A Proxmox VE node, pve1, has six guests that somebody once clicked together. `import` writes each of them \
@@ -35,7 +35,7 @@ pub(super) async fn written_down(sandbox: &mut Sandbox) -> Result<(), Failure> {
 }
 
 /// Drift, healed by the running agent.
-pub(super) async fn healed(sandbox: &mut Sandbox) -> Result<(), Failure> {
+pub(super) async fn healed(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("Somebody clicks around").await?;
     say("The agent looks every few seconds. This is all it is told:")?;
     command("cat agent.toml")?;

@@ -6,7 +6,7 @@ use evenkeel_sim::RequestRecord;
 use super::crash::newest;
 use super::narration::{command, output, proof, say};
 use super::sandbox::{Sandbox, demand, show_requests};
-use crate::error::Failure;
+use crate::error::CommandFailure;
 
 /// How long the template takes to unpack: enough to kill an agent and start another meanwhile.
 const SLOW_CREATE_MS: u64 = 6_000;
@@ -23,7 +23,7 @@ run = \"running\"
 ";
 
 /// Killed in the middle of making; found and finished, not made twice.
-pub(super) async fn made(sandbox: &mut Sandbox) -> Result<(), Failure> {
+pub(super) async fn made(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("A guest is declared that is not there").await?;
     let guest: GuestId = "lxc/120".parse().expect("a guest's name");
     let usual_ms = sandbox

@@ -21,13 +21,13 @@ use evenkeel_sim::RequestRecord;
 
 use self::narration::{lines, proof, say};
 use self::sandbox::{Sandbox, demand};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::interrupt::Interrupts;
 
 /// What alice signs that is obeyed: the old test container and the wiki.
 const SIGNED_DESTROYS: usize = 2;
 
-pub(crate) async fn run(headless: bool, of_fleet: bool) -> Result<Exit, Failure> {
+pub(crate) async fn run(headless: bool, of_fleet: bool) -> Result<Exit, CommandFailure> {
     if of_fleet {
         return fleet::run(headless).await;
     }
@@ -37,14 +37,14 @@ pub(crate) async fn run(headless: bool, of_fleet: bool) -> Result<Exit, Failure>
         // Dropped in the middle, the sandbox still ends its agent and removes its directory.
         told = story(&mut sandbox) => told.map_err(|failure| sandbox.explain(failure))?,
         () = stop.next() => {
-            return Err(Failure::new(Exit::Failed, "the demo was interrupted")
+            return Err(CommandFailure::new(Exit::Failed, "the demo was interrupted")
                 .hint("nothing is left behind; `evenkeel demo --headless` runs without pauses"));
         }
     }
     Ok(Exit::Ok)
 }
 
-async fn story(sandbox: &mut Sandbox) -> Result<(), Failure> {
+async fn story(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     say(
         "evenkeel keeps Proxmox VE guests as you declared them, survives a crash at any instant, and destroys \
          nothing unless an operator's SSH key signed exactly that. This is the real program against a simulated \
@@ -70,7 +70,7 @@ async fn story(sandbox: &mut Sandbox) -> Result<(), Failure> {
     end(sandbox).await
 }
 
-async fn end(sandbox: &mut Sandbox) -> Result<(), Failure> {
+async fn end(sandbox: &mut Sandbox) -> Result<(), CommandFailure> {
     sandbox.narration.chapter("What happened").await?;
     say(
         "Every decision and every step is in the journal. Each record is on the disk before evenkeel acts on it, and \

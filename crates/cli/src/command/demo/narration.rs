@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use tokio::sync::oneshot;
 
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::render::style::{ADD, FAINT, GUEST, WAITS, styled};
 
 /// As wide as a sentence is read easily.
@@ -27,7 +27,7 @@ impl Narration {
     }
 
     /// Begins a chapter, when the reader is ready.
-    pub(super) async fn chapter(&mut self, title: &str) -> Result<(), Failure> {
+    pub(super) async fn chapter(&mut self, title: &str) -> Result<(), CommandFailure> {
         self.turn_page().await?;
         self.chapters += 1;
         let title = format!("{}. {title} ", self.chapters);
@@ -36,7 +36,7 @@ impl Narration {
     }
 
     /// Waits for Enter, if there is somebody to press it.
-    async fn turn_page(&self) -> Result<(), Failure> {
+    async fn turn_page(&self) -> Result<(), CommandFailure> {
         if !self.waits {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl Narration {
 }
 
 /// Sentences.
-pub(super) fn say(text: &str) -> Result<(), Failure> {
+pub(super) fn say(text: &str) -> Result<(), CommandFailure> {
     let mut told = String::from("\n");
     let mut width = 0;
     for word in text.split_whitespace() {
@@ -76,12 +76,12 @@ pub(super) fn say(text: &str) -> Result<(), Failure> {
 }
 
 /// A command as it could be typed.
-pub(super) fn command(line: &str) -> Result<(), Failure> {
+pub(super) fn command(line: &str) -> Result<(), CommandFailure> {
     print(&format!("\n  {}\n", styled(WAITS, format!("$ {line}"))))
 }
 
 /// What a command printed, or what stands in a file.
-pub(super) fn output(text: &str) -> Result<(), Failure> {
+pub(super) fn output(text: &str) -> Result<(), CommandFailure> {
     let mut told = String::new();
     for line in text.trim_end().lines() {
         let mut letters = line.chars();
@@ -96,17 +96,17 @@ pub(super) fn output(text: &str) -> Result<(), Failure> {
 }
 
 /// Lines that belong together, each as it is.
-pub(super) fn lines(lines: &[&str]) -> Result<(), Failure> {
+pub(super) fn lines(lines: &[&str]) -> Result<(), CommandFailure> {
     print("\n")?;
     output(&lines.join("\n"))
 }
 
 /// Something that was promised, and was checked.
-pub(super) fn proof(text: &str) -> Result<(), Failure> {
+pub(super) fn proof(text: &str) -> Result<(), CommandFailure> {
     print(&format!("\n  {}\n", styled(ADD, format!("✓ {text}"))))
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), CommandFailure> {
     let mut out = anstream::stdout();
     out.write_all(text.as_bytes())?;
     out.flush()?;

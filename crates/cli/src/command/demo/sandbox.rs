@@ -13,7 +13,7 @@ use super::files::{ChildProcess, DemoFiles, LOOK_EVERY, PATIENCE, unstartable, u
 pub(super) use super::files::{CommandRun, demand, typed};
 use super::guests;
 use super::narration::{self, Narration};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// What the agents say, one after the other.
 pub(super) const LOG: &str = "agent.log";
@@ -33,9 +33,9 @@ pub(super) struct Sandbox {
 
 impl Sandbox {
     /// Makes one: the node runs, the files of an agent are there, nothing is declared yet.
-    pub(super) async fn set(headless: bool) -> Result<Self, Failure> {
+    pub(super) async fn set(headless: bool) -> Result<Self, CommandFailure> {
         let http = Http::start(Simulator::new(guests::world()), HttpOptions::default()).await;
-        let http = http.map_err(|error| Failure::wrapping(Exit::Failed, error))?;
+        let http = http.map_err(|error| CommandFailure::wrapping(Exit::Failed, error))?;
         let files = DemoFiles::new()?;
         let narration = Narration::new(headless);
         let can_sign = false;
@@ -60,7 +60,7 @@ impl Sandbox {
     }
 
     /// Keys of three people, two of them enrolled; false without an `ssh-keygen`.
-    async fn make_signers(&self) -> Result<bool, Failure> {
+    async fn make_signers(&self) -> Result<bool, CommandFailure> {
         for name in ["alice", "vault", "mallory"] {
             if !self.files.make_key(name).await? {
                 return Ok(false);
@@ -73,17 +73,17 @@ impl Sandbox {
     }
 
     /// Runs this executable to its end, behind the scenes.
-    pub(super) async fn runs(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
+    pub(super) async fn runs(&self, arguments: &[&str]) -> Result<CommandRun, CommandFailure> {
         self.files.runs(arguments).await
     }
 
     /// Runs this executable to its end and shows all of it.
-    pub(super) async fn shows(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
+    pub(super) async fn shows(&self, arguments: &[&str]) -> Result<CommandRun, CommandFailure> {
         CommandRun::shown(arguments, self.runs(arguments)).await
     }
 
     /// Starts the agent and waits until it answers.
-    pub(super) async fn start_agent(&mut self) -> Result<(), Failure> {
+    pub(super) async fn start_agent(&mut self) -> Result<(), CommandFailure> {
         let mut command = self.files.executable();
         command.arg("run").stdout(Stdio::null()).stderr(self.files.log(LOG)?);
         let child = command.spawn().map_err(|error| unstartable("evenkeel", error))?;
@@ -95,18 +95,18 @@ impl Sandbox {
     }
 
     /// Ends the agent as `kill -9` does, and tells which process it was.
-    pub(super) fn kill_agent(&mut self) -> Result<u32, Failure> {
+    pub(super) fn kill_agent(&mut self) -> Result<u32, CommandFailure> {
         let agent = self.agent.take();
-        agent.ok_or_else(|| Failure::new(Exit::Failed, "no agent runs"))?.kill()
+        agent.ok_or_else(|| CommandFailure::new(Exit::Failed, "no agent runs"))?.kill()
     }
 
     /// Ends the agent as a service manager does.
-    pub(super) async fn stop_agent(&mut self) -> Result<(), Failure> {
+    pub(super) async fn stop_agent(&mut self) -> Result<(), CommandFailure> {
         let Some(agent) = &self.agent else { return Ok(()) };
         let pid = i32::try_from(agent.0.id()).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.expect("a child has a number");
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-            .map_err(|error| Failure::wrapping(Exit::Failed, error))?;
+            .map_err(|error| CommandFailure::wrapping(Exit::Failed, error))?;
         let begun = Instant::now();
         while let Some(agent) = &mut self.agent {
             match agent.0.try_wait() {
@@ -125,13 +125,13 @@ impl Sandbox {
     pub(super) async fn until(
         &self,
         what: &str,
-        is_so: impl AsyncFnMut() -> Result<bool, Failure>,
-    ) -> Result<(), Failure> {
+        is_so: impl AsyncFnMut() -> Result<bool, CommandFailure>,
+    ) -> Result<(), CommandFailure> {
         until(what, is_so).await
     }
 
     /// A failure, with what the agent said last.
-    pub(super) fn explain(&self, failure: Failure) -> Failure {
+    pub(super) fn explain(&self, failure: CommandFailure) -> CommandFailure {
         let last = self.files.last_lines(LOG);
         failure.hint(format!("please report it, with the agent's last lines:\n{last}"))
     }
@@ -163,18 +163,18 @@ impl Sandbox {
     }
 
     /// A file of the directory.
-    pub(super) fn read(&self, name: &str) -> Result<String, Failure> {
+    pub(super) fn read(&self, name: &str) -> Result<String, CommandFailure> {
         self.files.read(name)
     }
 
     /// Writes a file of the directory that only its owner reads.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), CommandFailure> {
         self.files.write(name, text)
     }
 }
 
 /// Shows requests as the log of Proxmox VE has them.
-pub(super) fn show_requests(requests: &[RequestRecord]) -> Result<(), Failure> {
+pub(super) fn show_requests(requests: &[RequestRecord]) -> Result<(), CommandFailure> {
     let line = |record: &RequestRecord| {
         let path = record.path.strip_prefix("/api2/json").unwrap_or(&record.path);
         format!("{:<6} {path}", record.method)

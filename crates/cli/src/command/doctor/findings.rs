@@ -1,7 +1,7 @@
 //! What `doctor` found, in order: ok, warning or failed, each with the next step, and the exit code of the worst.
 
 use crate::cli::OutputFormat;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format;
 use crate::format::tools::{DoctorFormat, FindingFormat};
 use crate::render::style::{ADD, ALARM, CHANGE, FAINT, styled};
@@ -73,7 +73,7 @@ impl Findings {
     }
 
     /// Tells them all.
-    pub(in crate::command) fn tell(&self, output: OutputFormat) -> Result<(), Failure> {
+    pub(in crate::command) fn tell(&self, output: OutputFormat) -> Result<(), CommandFailure> {
         match output {
             OutputFormat::Json => format::print(&DoctorFormat::new(self.as_format()))?,
             OutputFormat::Table => {

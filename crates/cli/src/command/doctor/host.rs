@@ -27,8 +27,8 @@ pub(super) fn check(config: &AgentConfig, state: &StateDir, findings: &mut Findi
     state_directory(state, findings);
     journal(config, state, findings);
     if state.is_frozen() {
-        let why =
-            frozen_by(state).map_or_else(|| "why cannot be read".to_owned(), |by| frozen(&by));
+        let why = frozen_by(state)
+            .map_or_else(|| "its reason cannot be read".to_owned(), |by| frozen(&by));
         findings.warn("freeze", &format!("this host is frozen {why}"), "`evenkeel thaw` ends it");
     } else {
         findings.ok("freeze", "this host is not frozen".to_owned());

@@ -15,10 +15,10 @@ pub(super) mod write;
 
 use crate::cli::DoctorArgs;
 use crate::connect::{configuration, connect, state_dir};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use findings::Findings;
 
-pub(crate) async fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &DoctorArgs) -> Result<Exit, CommandFailure> {
     let connected = match connect(&arguments.pass.connect).await {
         Ok(connection) => Ok(connection),
         Err(failure) => match failure.exit {
@@ -26,7 +26,7 @@ pub(crate) async fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
             Exit::Transient | Exit::Denied => Err(failure),
             Exit::Ok
             | Exit::Failed
-            | Exit::Changes
+            | Exit::ChangeFeed
             | Exit::Invalid
             | Exit::NotFound
             | Exit::ApprovalRequired

@@ -10,9 +10,9 @@ use evenkeel_agent::pve::site::Permissions;
 use evenkeel_agent::pve::tls::TlsTrust;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
-use evenkeel_core::actual::{Coverage, Snapshot};
+use evenkeel_core::actual::{ListCoverage, Snapshot};
 use evenkeel_core::desired::{Desired, ReconcileMode, WantedState};
-use evenkeel_core::gate::rights::{self, Purpose, Rights, Separation};
+use evenkeel_core::gate::rights::{self, Rights, TokenPurpose, TokenSeparation};
 use evenkeel_core::model::release::Release;
 use evenkeel_core::value::Value;
 use jiff::{SignedDuration, Timestamp};
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::findings::Findings;
 use crate::connect::Connection;
-use crate::error::Failure;
+use crate::error::CommandFailure;
 use crate::render::counted;
 
 /// A clock that is off by more makes task times hard to match; by PVE's own chrony it never is.
@@ -35,7 +35,7 @@ pub(super) async fn check(
     desired: &Desired,
     state: &StateDir,
     findings: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let release = reachability(connection, findings).await?;
     token_rights(connection, desired, release, findings).await?;
     tag_rights(connection, desired, findings).await;
@@ -48,7 +48,7 @@ pub(super) async fn check(
 async fn reachability(
     connection: &Connection,
     findings: &mut Findings,
-) -> Result<Release, Failure> {
+) -> Result<Release, CommandFailure> {
     let Connection { client, config, token_id, seal_key: _ } = connection;
     let version = client.version().await?;
     let origin = config.pve.endpoint()?;
@@ -117,14 +117,14 @@ async fn token_rights(
     desired: &Desired,
     release: Release,
     findings: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let held = connection.client.permissions().await?;
     let needed = rights::to_keep(desired, release);
     let holds = |path: &str, privilege: &str| holds(&held, path, privilege);
     let missing = rights::missing(&needed, holds);
     if missing.is_empty() {
         findings.ok("rights", "the token has every right that is needed".to_owned());
-        let further = Purpose::ALL.into_iter().filter_map(|purpose| {
+        let further = TokenPurpose::ALL.into_iter().filter_map(|purpose| {
             let lacks = rights::missing(&purpose.rights(release), holds);
             let words = purpose.words();
             (!lacks.is_empty()).then(|| format!("for {words} it would need {}", listed(&lacks)))
@@ -141,7 +141,7 @@ async fn token_rights(
     let next = format!("on the node:\n{}", commands.join("\n"));
     for (position, (path, privileges)) in missing.iter().enumerate() {
         let names: Vec<&str> = privileges.iter().copied().collect();
-        let takes = |purpose: &&Purpose| {
+        let takes = |purpose: &&TokenPurpose| {
             let rights = purpose.rights(release);
             rights.get(path).is_some_and(|takes| !takes.is_disjoint(privileges))
         };
@@ -192,12 +192,14 @@ async fn tag_rights(connection: &Connection, desired: &Desired, findings: &mut F
 }
 
 /// What the declared guests that are changed may come to need.
-fn declared_purposes(desired: &Desired) -> BTreeSet<Purpose> {
+fn declared_purposes(desired: &Desired) -> BTreeSet<TokenPurpose> {
     let enforced = desired.guests.values().filter(|guest| guest.mode == ReconcileMode::Enforce);
     let purposes = enforced.flat_map(|guest| match &guest.state {
-        WantedState::Present(spec) => Purpose::of(guest.id.kind, spec),
-        WantedState::Absent { final_backup: None } => vec![Purpose::Destroy],
-        WantedState::Absent { final_backup: Some(_) } => vec![Purpose::Destroy, Purpose::BackUp],
+        WantedState::Present(spec) => TokenPurpose::of(guest.id.kind, spec),
+        WantedState::Absent { final_backup: None } => vec![TokenPurpose::Destroy],
+        WantedState::Absent { final_backup: Some(_) } => {
+            vec![TokenPurpose::Destroy, TokenPurpose::BackUp]
+        }
         WantedState::Bin(_) => Vec::new(),
     });
     purposes.collect()
@@ -213,16 +215,16 @@ fn listed(rights: &Rights) -> String {
 }
 
 /// Whether the token has rights of its own. Only who may look at users is told.
-async fn separation(connection: &Connection) -> Separation {
+async fn separation(connection: &Connection) -> TokenSeparation {
     let Some((user, id)) = connection.token_id.split_once('!') else {
-        return Separation::Unknown;
+        return TokenSeparation::Unknown;
     };
     let users = connection.client.users().await.unwrap_or_default();
     let ours = users.iter().filter(|entry| entry.userid == user).flat_map(|entry| &entry.tokens);
     match ours.filter(|token| token.tokenid == id).map(|token| token.privsep).next() {
-        Some(Some(0)) => Separation::AsUser,
-        Some(Some(_) | None) => Separation::Separated,
-        None => Separation::Unknown,
+        Some(Some(0)) => TokenSeparation::AsUser,
+        Some(Some(_) | None) => TokenSeparation::Separated,
+        None => TokenSeparation::Unknown,
     }
 }
 
@@ -233,7 +235,7 @@ fn holds(held: &Permissions, path: &str, privilege: &str) -> bool {
 
 fn guests(snapshot: &Snapshot, desired: &Desired, findings: &mut Findings) {
     match &snapshot.coverage {
-        Coverage::Whole => findings.ok(
+        ListCoverage::Whole => findings.ok(
             "guests",
             format!(
                 "{} on {}, all of them visible",
@@ -241,7 +243,7 @@ fn guests(snapshot: &Snapshot, desired: &Desired, findings: &mut Findings) {
                 snapshot.node
             ),
         ),
-        Coverage::Partial(why) => {
+        ListCoverage::Partial(why) => {
             findings.warn(
                 "guests",
                 &format!("the list of guests may not be whole: {why}"),

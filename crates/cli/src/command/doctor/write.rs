@@ -26,7 +26,7 @@ use serde_json::json;
 use super::findings::Findings;
 use crate::command::apply::{recover, start, work};
 use crate::connect::Connection;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::terminal;
 
 /// What is added. Whoever finds it later knows what to do; what stood before it is untouched.
@@ -40,7 +40,7 @@ pub(super) async fn check(
     named: &GuestName,
     yes: bool,
     findings: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let guest = find(connection, named).await?;
     let id = guest.id;
     // What a run that died left behind is removed by the next one.
@@ -70,9 +70,9 @@ pub(super) async fn check(
 }
 
 /// A state directory that cannot be had.
-pub(in crate::command) fn not_opened(error: StateError) -> Failure {
+pub(in crate::command) fn not_opened(error: StateError) -> CommandFailure {
     match error {
-        StateError::Busy(_) => Failure::from(error)
+        StateError::Busy(_) => CommandFailure::from(error)
             .hint("stop the agent meanwhile (`systemctl stop evenkeel`): a write goes through its journal"),
         StateError::Directory { .. } | StateError::NoMachine(_) | StateError::Journal(_) => error.into(),
     }
@@ -81,14 +81,15 @@ pub(in crate::command) fn not_opened(error: StateError) -> Failure {
 pub(in crate::command) async fn find(
     connection: &Connection,
     named: &GuestName,
-) -> Result<Guest, Failure> {
+) -> Result<Guest, CommandFailure> {
     let id = find_guest(&connection.client, named).await?;
     Ok(observe_guest(&connection.client, id).await?)
 }
 
-pub(in crate::command) fn description(guest: &Guest) -> Result<Option<String>, Failure> {
+pub(in crate::command) fn description(guest: &Guest) -> Result<Option<String>, CommandFailure> {
     let config = guest.config.as_ref().map_err(|error| {
-        Failure::new(Exit::Failed, format!("{} cannot be read: {error}", guest.id)).hint(error.next)
+        CommandFailure::new(Exit::Failed, format!("{} cannot be read: {error}", guest.id))
+            .hint(error.next)
     })?;
     let value = config.current(guest.id.kind, "description");
     Ok(value.and_then(|value| value.as_text()).map(str::to_owned))
@@ -103,7 +104,7 @@ fn without_added(text: &str) -> Option<String> {
     }
 }
 
-fn asked(id: GuestId) -> Result<bool, Failure> {
+fn asked(id: GuestId) -> Result<bool, CommandFailure> {
     terminal::must_be_there("give -y to write without being asked")?;
     terminal::agrees(&format!("Write a line to the description of {id}, and restore it?"))
 }
@@ -114,7 +115,7 @@ async fn round_trip(
     engine: &mut Engine,
     id: GuestId,
     before: Option<&str>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let more = match before {
         Some(text) => format!("{}\n\n{ADDED}", text.trim_end()),
         None => ADDED.to_owned(),
@@ -127,7 +128,7 @@ async fn round_trip(
         return written.and(restored);
     }
     let why = restored.and(written).err().map(|failure| failure.message).unwrap_or_default();
-    Err(Failure::new(Exit::Failed, format!("the description of {id} is not as it was: {why}"))
+    Err(CommandFailure::new(Exit::Failed, format!("the description of {id} is not as it was: {why}"))
         .hint("run it again, or remove the line that begins with `evenkeel doctor`; `evenkeel journal` has the operation"))
 }
 
@@ -135,7 +136,7 @@ async fn round_trip(
 pub(in crate::command) fn declared(
     id: GuestId,
     description: Option<&str>,
-) -> Result<Desired, Failure> {
+) -> Result<Desired, CommandFailure> {
     let mut guest = json!({ "kind": id.kind.as_str() });
     match description {
         Some(text) => guest["description"] = json!(text),
@@ -146,7 +147,7 @@ pub(in crate::command) fn declared(
     sources.add("doctor.json", json!({ "guest": { vmid: guest } }).to_string());
     load(&sources).map_err(|errors| {
         let why = errors.first().map(|error| error.message.clone()).unwrap_or_default();
-        Failure::new(Exit::Failed, format!("the description of {id} cannot be tried: {why}"))
+        CommandFailure::new(Exit::Failed, format!("the description of {id} cannot be tried: {why}"))
             .hint("name another guest")
     })
 }
@@ -156,13 +157,12 @@ pub(in crate::command) async fn one_pass(
     engine: &mut Engine,
     desired: &Desired,
     id: GuestId,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let preview = engine.look(desired, PassScope::Whole, PassCause::Person).await?;
     if let Some(why) = not_runnable(&preview.plan) {
         let hint = "nothing was sent; try again when that is over, or name another guest";
-        return Err(
-            Failure::new(Exit::Transient, format!("{id} cannot be written: {why}")).hint(hint)
-        );
+        return Err(CommandFailure::new(Exit::Transient, format!("{id} cannot be written: {why}"))
+            .hint(hint));
     }
     let Report { failed, held, skipped, ops, .. } = work(engine, desired, preview).await?;
     if failed + held + skipped == 0 {
@@ -170,7 +170,7 @@ pub(in crate::command) async fn one_pass(
     }
     let told = ops.iter().map(|op| op.end.words()).find(|words| !words.is_empty());
     let why = told.unwrap_or_else(|| "it was held".to_owned());
-    Err(Failure::new(Exit::Failed, format!("a write to {id} did not succeed: {why}"))
+    Err(CommandFailure::new(Exit::Failed, format!("a write to {id} did not succeed: {why}"))
         .hint("`evenkeel journal` has the operation"))
 }
 

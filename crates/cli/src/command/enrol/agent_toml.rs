@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use camino::Utf8Path;
@@ -13,8 +13,9 @@ use evenkeel_agent::config::{
 };
 use evenkeel_agent::hub_link::config::HubConfig;
 
+use crate::atomic_file::{AtomicFile, FileMode};
 use crate::cli::EnrolHostArgs;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::terminal;
 
 /// The file that configures this host's agent, as it was read.
@@ -37,7 +38,7 @@ pub(super) enum HubWriting {
 
 impl AgentToml {
     /// The file that is named, or the usual one.
-    pub(super) fn read(named: Option<&Utf8Path>) -> Result<Self, Failure> {
+    pub(super) fn read(named: Option<&Utf8Path>) -> Result<Self, CommandFailure> {
         let path = named.map_or(Path::new(DEFAULT_PATH), Utf8Path::as_std_path).to_owned();
         if named.is_none() && !path.exists() {
             return Ok(Self { path, text: None, config: AgentConfig::default() });
@@ -51,11 +52,12 @@ impl AgentToml {
         &self,
         hub: &HubConfig,
         arguments: &EnrolHostArgs,
-    ) -> Result<HubWriting, Failure> {
+    ) -> Result<HubWriting, CommandFailure> {
         if self.config.desired.hub.as_ref().is_some_and(|there| means_the_same(there, hub)) {
             return Ok(HubWriting::Unneeded);
         }
-        let unwritable = |error: HubEditError| Failure::new(Exit::Invalid, error.to_string());
+        let unwritable =
+            |error: HubEditError| CommandFailure::new(Exit::Invalid, error.to_string());
         let path = self.path.clone();
         let line = hub_line(hub).map_err(unwritable)?;
         let edit = self.text.as_ref().map(|text| with_hub(text, hub).map(|edit| (text, edit)));
@@ -68,7 +70,7 @@ impl AgentToml {
                 "{} takes its desired files from {dir}, and --yes does not put a hub in their place",
                 path.display()
             );
-            return Err(Failure::new(Exit::Usage, message)
+            return Err(CommandFailure::new(Exit::Usage, message)
                 .hint("add --replace-dir; the files stay where they are. Nothing was enrolled"));
         }
         Ok(HubWriting::Edit { path, before: before.clone(), edit, line })
@@ -83,7 +85,7 @@ fn means_the_same(there: &HubConfig, hub: &HubConfig) -> bool {
 
 impl HubWriting {
     /// Shows it, asks, and writes it; without an answer it says what to write. Whether the file names the hub now.
-    pub(super) fn carry_out(self, yes: bool) -> Result<bool, Failure> {
+    pub(super) fn carry_out(self, yes: bool) -> Result<bool, CommandFailure> {
         let (path, before, edit, line) = match self {
             Self::Unneeded => return Ok(true),
             Self::ByHand { path, line } => return by_hand(&path, &line, None),
@@ -101,7 +103,7 @@ impl HubWriting {
             let message =
                 format!("this host is enrolled, but {} cannot be written", path.display());
             let hint = format!("write {line} under [desired] in it, then start the agent");
-            Failure::new(Exit::Failed, message).because(error).hint(hint)
+            CommandFailure::new(Exit::Failed, message).because(error).hint(hint)
         })?;
         let next = "the agent reads it when it starts: systemctl start evenkeel";
         writeln!(std::io::stderr(), "wrote {}; {next}", path.display())?;
@@ -109,7 +111,7 @@ impl HubWriting {
     }
 }
 
-fn by_hand(path: &Path, line: &str, dir: Option<&str>) -> Result<bool, Failure> {
+fn by_hand(path: &Path, line: &str, dir: Option<&str>) -> Result<bool, CommandFailure> {
     let place = if dir.is_some() { "in place of `dir` under" } else { "under" };
     let path = path.display();
     writeln!(
@@ -140,17 +142,9 @@ fn changed_lines(before: &str, after: &str) -> String {
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let path = fs_err::canonicalize(path)?;
     let found = fs_err::metadata(&path)?;
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let mut file = tempfile::Builder::new()
-        .prefix(".agent-")
-        .permissions(found.permissions())
-        .tempfile_in(directory)?;
-    std::os::unix::fs::fchown(file.as_file(), Some(found.uid()), Some(found.gid()))?;
-    file.as_file().set_permissions(found.permissions())?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(&path).map_err(|error| error.error)?;
-    fs_err::File::open(directory)?.sync_all()
+    let owner = (Some(found.uid()), Some(found.gid()));
+    let mode = found.permissions().mode() & 0o7777;
+    AtomicFile { owner, ..AtomicFile::with_mode(FileMode::Exactly(mode)) }.write(&path, bytes)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! The token is in no message. The lock says that no agent runs: it would not hear of its new floor.
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use camino::Utf8Path;
@@ -29,7 +29,8 @@ use rustix::process::geteuid;
 use secrecy::SecretString;
 
 use crate::agent_user::{as_owner, of_package};
-use crate::error::{Exit, Failure};
+use crate::atomic_file::{AtomicFile, FileMode};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::file;
 use crate::terminal;
 
@@ -78,8 +79,8 @@ impl HostEnrolment<'_> {
     /// Enrols the host. `token` is asked for once nothing else is in the way.
     pub(in crate::command) async fn carry_out(
         self,
-        token: impl FnOnce() -> Result<SecretString, Failure>,
-    ) -> Result<EnrolledHost, Failure> {
+        token: impl FnOnce() -> Result<SecretString, CommandFailure>,
+    ) -> Result<EnrolledHost, CommandFailure> {
         let Self { id, hub, state, replace } = self;
         let url = hub.address()?;
         let trust = hub.trust()?;
@@ -91,7 +92,7 @@ impl HostEnrolment<'_> {
             }
             let key = HostKey::load_or_create(state.path()).map_err(|error| {
                 let hint = error.hint();
-                Failure::wrapping(Exit::Failed, error).hint(hint)
+                CommandFailure::wrapping(Exit::Failed, error).hint(hint)
             })?;
             Ok((journal, key))
         })?;
@@ -113,7 +114,9 @@ impl HostEnrolment<'_> {
 }
 
 /// The token of a file, or of stdin.
-pub(in crate::command) fn read_token(file: Option<&Utf8Path>) -> Result<SecretString, Failure> {
+pub(in crate::command) fn read_token(
+    file: Option<&Utf8Path>,
+) -> Result<SecretString, CommandFailure> {
     let text = match file {
         Some(path) => file::read_text(path, TOKEN_BYTES_MAX)?,
         None => {
@@ -133,7 +136,7 @@ pub(in crate::command) fn read_token(file: Option<&Utf8Path>) -> Result<SecretSt
 }
 
 /// On a node with the package: the state directory is made for the agent's user, not for root.
-fn make_for_package(state: &StateDir) -> Result<(), Failure> {
+fn make_for_package(state: &StateDir) -> Result<(), CommandFailure> {
     let is_new = state.path() == Path::new(PACKAGED_STATE) && !state.path().exists();
     if !is_new || !geteuid().is_root() {
         return Ok(());
@@ -143,9 +146,9 @@ fn make_for_package(state: &StateDir) -> Result<(), Failure> {
     Ok(fs_err::os::unix::fs::chown(state.path(), Some(user), Some(group))?)
 }
 
-fn not_locked(error: StateError) -> Failure {
+fn not_locked(error: StateError) -> CommandFailure {
     match error {
-        StateError::Busy(_) => Failure::from(error).hint(
+        StateError::Busy(_) => CommandFailure::from(error).hint(
             "an agent runs here, and it reads its hub only when it starts: `systemctl stop evenkeel`, then this again",
         ),
         StateError::Directory { .. } | StateError::NoMachine(_) | StateError::Journal(_) => {
@@ -154,33 +157,24 @@ fn not_locked(error: StateError) -> Failure {
     }
 }
 
-fn enrolled_already(floor: &DocumentFloor) -> Failure {
+fn enrolled_already(floor: &DocumentFloor) -> CommandFailure {
     let message = format!("this host is enrolled already, with hub {}", floor.hub_id);
-    Failure::new(Exit::Failed, message).hint(
+    CommandFailure::new(Exit::Failed, message).hint(
         "--replace enrols it again; the document in effect stays in effect, and the next one must be signed over it",
     )
 }
 
 /// Written beside, for the agent's user alone, synced, and only then under its name.
-fn write_credential(path: &Path, credential: &str, state: &StateDir) -> Result<(), Failure> {
+fn write_credential(path: &Path, credential: &str, state: &StateDir) -> Result<(), CommandFailure> {
     let cannot = |error: std::io::Error| {
         let message = format!("cannot write the credential to {}", path.display());
         let hint = "the token answers once more within its hour: name another --credential-file";
-        Failure::new(Exit::Failed, message).because(error).hint(hint)
+        CommandFailure::new(Exit::Failed, message).because(error).hint(hint)
     };
-    let directory = path.parent().filter(|parent| *parent != Path::new(""));
-    let directory = directory.unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".hub-credential-")
-        .permissions(std::fs::Permissions::from_mode(0o600))
-        .tempfile_in(directory)
-        .map_err(cannot)?;
+    let mut file = AtomicFile::with_mode(FileMode::Exactly(0o600));
     if geteuid().is_root() {
         let owner = std::fs::metadata(state.path()).map_err(cannot)?;
-        let to = file.as_file();
-        std::os::unix::fs::fchown(to, Some(owner.uid()), Some(owner.gid())).map_err(cannot)?;
+        file.owner = (Some(owner.uid()), Some(owner.gid()));
     }
-    writeln!(file, "{credential}").and_then(|()| file.as_file().sync_all()).map_err(cannot)?;
-    file.persist(path).map_err(|error| cannot(error.error))?;
-    fs_err::File::open(directory).and_then(|open| open.sync_all()).map_err(cannot)
+    file.write(path, format!("{credential}\n").as_bytes()).map_err(cannot)
 }

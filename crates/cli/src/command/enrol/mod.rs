@@ -15,12 +15,12 @@ use evenkeel_core::model::id::HostId;
 
 use crate::cli::{EnrolHostArgs, OutputFormat};
 use crate::connect::state_dir;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::{format, terminal};
 use agent_toml::AgentToml;
 pub(super) use host_enrolment::{EnrolledHost, HostEnrolment, read_token};
 
-pub(crate) async fn run(arguments: &EnrolHostArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &EnrolHostArgs) -> Result<Exit, CommandFailure> {
     let agent_toml = AgentToml::read(arguments.local.place.config.as_deref())?;
     let config = &agent_toml.config;
     let hub = hub_config(arguments, config)?;
@@ -40,9 +40,9 @@ pub(crate) async fn run(arguments: &EnrolHostArgs) -> Result<Exit, Failure> {
 }
 
 /// Under which name this host enrols, and signs.
-pub(super) fn host_id(config: &AgentConfig) -> Result<HostId, Failure> {
+pub(super) fn host_id(config: &AgentConfig) -> Result<HostId, CommandFailure> {
     let no_host_id = || {
-        Failure::new(Exit::Invalid, "nothing says which host this is")
+        CommandFailure::new(Exit::Invalid, "nothing says which host this is")
             .hint("set `host_id` in agent.toml to the name the token was made for")
     };
     match (&config.host_id, &config.pve.node) {
@@ -53,7 +53,10 @@ pub(super) fn host_id(config: &AgentConfig) -> Result<HostId, Failure> {
 }
 
 /// The hub as the flags say, or as it is configured where they say nothing. Paths are whole: the agent starts elsewhere.
-fn hub_config(arguments: &EnrolHostArgs, config: &AgentConfig) -> Result<HubConfig, Failure> {
+fn hub_config(
+    arguments: &EnrolHostArgs,
+    config: &AgentConfig,
+) -> Result<HubConfig, CommandFailure> {
     let mut hub = config.desired.hub.clone().unwrap_or_default();
     hub.url = Some(arguments.url.clone());
     if let Some(path) = &arguments.ca_file {
@@ -73,10 +76,10 @@ fn hub_config(arguments: &EnrolHostArgs, config: &AgentConfig) -> Result<HubConf
 }
 
 /// A path from the root, so that it means the same wherever it is read.
-pub(super) fn whole_path(path: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn whole_path(path: &Path) -> Result<PathBuf, CommandFailure> {
     std::path::absolute(path).map_err(|error| {
         let message = format!("{} is no path", path.display());
-        Failure::new(Exit::Usage, message).because(error)
+        CommandFailure::new(Exit::Usage, message).because(error)
     })
 }
 
@@ -84,7 +87,7 @@ fn print_json(
     enrolled: &EnrolledHost,
     hub: &HubConfig,
     is_configured: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     format::print(&serde_json::json!({
         "format_version": 1,
         "host": enrolled.host.id.to_string(),
@@ -97,14 +100,14 @@ fn print_json(
     }))
 }
 
-impl From<HubConfigError> for Failure {
+impl From<HubConfigError> for CommandFailure {
     fn from(error: HubConfigError) -> Self {
         let hint = error.hint();
         Self::wrapping(Exit::Invalid, error).hint(hint)
     }
 }
 
-impl From<EnrolError> for Failure {
+impl From<EnrolError> for CommandFailure {
     fn from(error: EnrolError) -> Self {
         let (exit, hint) = match &error {
             EnrolError::Token => {

@@ -18,7 +18,7 @@ use super::{ITEMS_MAX, all_pages};
 use crate::cli::{FleetPendingArgs, FleetSubmitArgs, HubChoice, KnownHostsArgs, OutputFormat};
 use crate::command::approvals::{COLUMNS, columns, short, tell_waiting, the_one};
 use crate::command::confirm;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::fleet::awaited_verdict::AwaitedVerdict;
 use crate::fleet::hub_client::{HubClient, encoded};
 use crate::format::fleet::{FleetPendingFormat, FleetSubmitFormat};
@@ -32,7 +32,7 @@ const INFALLIBLE: &str = "writing to a string cannot fail";
 /// How often a verdict is asked for.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, Failure> {
+pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let items = items(&client, arguments.host.as_ref().map(HostId::as_str)).await?;
     let known = KnownHosts::read(&KnownHostsArgs::default())?;
@@ -50,7 +50,7 @@ pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, Failur
         ItemProof::Forged(why) => {
             let message = format!("the hub's item is not from its host: {}", tamed(&why, 300));
             let hint = "look on the host itself: evenkeel pending";
-            return Err(Failure::new(Exit::Denied, message).hint(hint));
+            return Err(CommandFailure::new(Exit::Denied, message).hint(hint));
         }
     }
     if let Some(path) = &arguments.out {
@@ -72,7 +72,7 @@ pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, Failur
     Ok(Exit::Ok)
 }
 
-async fn items(client: &HubClient, host: Option<&str>) -> Result<Vec<PendingBody>, Failure> {
+async fn items(client: &HubClient, host: Option<&str>) -> Result<Vec<PendingBody>, CommandFailure> {
     match host {
         None => all_pages(client, "/v1/pending", ITEMS_MAX).await,
         Some(host) => {
@@ -85,14 +85,17 @@ async fn items(client: &HubClient, host: Option<&str>) -> Result<Vec<PendingBody
 
 /// The bytes of an item that waits at a hub, for `evenkeel sign`. Its name must be long enough that the hub can make no
 /// other bytes for it.
-pub(crate) async fn item_named(hub: Option<String>, wanted: &str) -> Result<Vec<u8>, Failure> {
+pub(crate) async fn item_named(
+    hub: Option<String>,
+    wanted: &str,
+) -> Result<Vec<u8>, CommandFailure> {
     let is_name = wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_name || wanted.len() < SHORT {
         let message = format!(
             "`{}` does not name an item of a hub: that takes at least {SHORT} digits of its name",
             tamed(wanted, 64)
         );
-        return Err(Failure::new(Exit::Usage, message).hint(
+        return Err(CommandFailure::new(Exit::Usage, message).hint(
             "`evenkeel fleet pending` lists what waits, each with as many digits as are needed",
         ));
     }
@@ -106,7 +109,7 @@ fn sealed(item: &PendingBody) -> Vec<u8> {
 }
 
 /// The one item whose name begins so. The name is that of its bytes, whatever the hub calls it.
-fn named<'a>(items: &'a [PendingBody], wanted: &str) -> Result<&'a PendingBody, Failure> {
+fn named<'a>(items: &'a [PendingBody], wanted: &str) -> Result<&'a PendingBody, CommandFailure> {
     let begins = |item: &PendingBody| name_of(item).is_some_and(|name| name.starts_with(wanted));
     the_one(items, begins, wanted)
         .map_err(|failure| failure.hint("`evenkeel fleet pending` lists what waits"))
@@ -121,7 +124,7 @@ fn list(
     items: Vec<PendingBody>,
     known: &KnownHosts,
     output: OutputFormat,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     if output == OutputFormat::Json {
         format::print(&FleetPendingFormat { format_version: 1, items })?;
         return Ok(Exit::Ok);
@@ -155,11 +158,11 @@ fn list(
     Ok(Exit::Ok)
 }
 
-pub(super) async fn submit(arguments: &FleetSubmitArgs) -> Result<Exit, Failure> {
+pub(super) async fn submit(arguments: &FleetSubmitArgs) -> Result<Exit, CommandFailure> {
     let text = file::read_text(&arguments.file, ENVELOPE_BYTES_MAX)?;
     confirm::hand_in(&text, arguments.yes)?;
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
-    let in_file = |failure: Failure| {
+    let in_file = |failure: CommandFailure| {
         if failure.exit == Exit::Invalid { failure.in_file(&arguments.file) } else { failure }
     };
     let known = KnownHosts::read(&arguments.hosts)?;
@@ -175,14 +178,14 @@ pub(crate) async fn hand_in(
     text: &str,
     known: &KnownHosts,
     (wait_s, output): (u64, OutputFormat),
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&HubChoice { hub })?;
     let awaited = AwaitedVerdict::of(&client, text, known)?;
     let handed_in = send(&client, text).await?;
     await_verdict(&client, handed_in, &awaited, (wait_s, output)).await
 }
 
-async fn send(client: &HubClient, text: &str) -> Result<EnvelopeBody, Failure> {
+async fn send(client: &HubClient, text: &str) -> Result<EnvelopeBody, CommandFailure> {
     let sealed = evenkeel_core::fleet::SealedText::of(text)?;
     client.post("/v1/envelopes", &EnvelopeRequest { envelope: sealed.into() }, None).await
 }
@@ -192,7 +195,7 @@ async fn await_verdict(
     handed_in: EnvelopeBody,
     awaited: &AwaitedVerdict,
     (wait_s, output): (u64, OutputFormat),
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let path = format!("/v1/envelopes/{}", encoded(&handed_in.id));
     let deadline = Instant::now() + Duration::from_secs(wait_s);
     let mut envelope = handed_in;

@@ -6,13 +6,13 @@ use evenkeel_hub::people::wire::AuditBody;
 
 use super::all_pages;
 use crate::cli::{FleetAuditArgs, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::fleet::hub_client::HubClient;
 use crate::format::fleet::FleetAuditFormat;
 use crate::render::tamed;
 use crate::{format, terminal};
 
-pub(super) async fn run(arguments: &FleetAuditArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(arguments: &FleetAuditArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let entries: Vec<AuditBody> = all_pages(&client, "/v1/audit", arguments.last).await?;
     match arguments.fleet.output.output {

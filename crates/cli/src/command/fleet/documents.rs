@@ -11,7 +11,7 @@ use crate::cli::{
     AuthorArgs, FleetDiffArgs, FleetHostArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs,
     FleetSignArgs, KnownHostsArgs, OutputFormat, VerdictArgs,
 };
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::fleet::document::ReadDocument;
 use crate::fleet::document_proof::{DocumentProof, FetchedDocument};
 use crate::fleet::host_at_hub::{HostAtHub, PushOrder, PushOutcome, PushVerdict, whole_note};
@@ -23,7 +23,7 @@ use crate::{format, terminal};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
-pub(super) async fn push(arguments: &FleetPushArgs) -> Result<Exit, Failure> {
+pub(super) async fn push(arguments: &FleetPushArgs) -> Result<Exit, CommandFailure> {
     // Read before anybody is asked: a mistake in the files needs no hub.
     let document = ReadDocument::from_path(&arguments.path)?;
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
@@ -38,7 +38,7 @@ pub(super) async fn push(arguments: &FleetPushArgs) -> Result<Exit, Failure> {
     tell_outcome(&mut at_hub, outcome, &arguments.verdict, arguments.fleet.output.output).await
 }
 
-pub(super) async fn rollback(arguments: &FleetRollbackArgs) -> Result<Exit, Failure> {
+pub(super) async fn rollback(arguments: &FleetRollbackArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let mut at_hub = find_to_sign(&client, &arguments.host, &arguments.author).await?;
     let generation = arguments.generation;
@@ -55,9 +55,9 @@ pub(super) async fn rollback(arguments: &FleetRollbackArgs) -> Result<Exit, Fail
     tell_outcome(&mut at_hub, outcome, &arguments.verdict, arguments.fleet.output.output).await
 }
 
-pub(super) async fn sign(arguments: &FleetSignArgs) -> Result<Exit, Failure> {
+pub(super) async fn sign(arguments: &FleetSignArgs) -> Result<Exit, CommandFailure> {
     if arguments.author.key.is_none() {
-        return Err(Failure::new(Exit::Usage, "a draft is signed with --key KEY"));
+        return Err(CommandFailure::new(Exit::Usage, "a draft is signed with --key KEY"));
     }
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let mut at_hub = find_to_sign(&client, &arguments.host, &arguments.author).await?;
@@ -90,7 +90,7 @@ async fn tell_outcome(
     outcome: PushOutcome,
     verdict: &VerdictArgs,
     output: OutputFormat,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let host = at_hub.host().clone();
     let (generation, pushed, difference): (u64, bool, Vec<DifferenceBody>) = match outcome {
         PushOutcome::Pushed(answer) => (answer.generation, true, answer.difference),
@@ -133,7 +133,7 @@ fn tell_verdict(
     generation: u64,
     pushed: bool,
     verdict: Option<PushVerdict>,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     match verdict {
         None if pushed => {
             terminal::tell(&format!(
@@ -151,7 +151,7 @@ fn tell_verdict(
             let hint = format!(
                 "it is at the hub; `evenkeel fleet status {host}` tells when it is in effect"
             );
-            Err(Failure::new(Exit::Transient, message).hint(hint))
+            Err(CommandFailure::new(Exit::Transient, message).hint(hint))
         }
         Some(PushVerdict::Refused(refused)) => {
             let code = tamed(&refused.code, 64);
@@ -159,7 +159,7 @@ fn tell_verdict(
             let reason = ReasonCode::ALL.iter().find(|known| known.as_str() == refused.code);
             let exit = reason.map_or(Exit::Failed, |reason| refusal::exit(*reason));
             let message = format!("{host} refuses generation {generation} as {code}: {why}");
-            let mut failure = Failure::new(exit, message);
+            let mut failure = CommandFailure::new(exit, message);
             if !refused.next.is_empty() {
                 failure = failure.hint(tamed(&refused.next, 1000));
             }
@@ -171,7 +171,7 @@ fn tell_verdict(
     }
 }
 
-pub(super) async fn pull(arguments: &FleetPullArgs) -> Result<Exit, Failure> {
+pub(super) async fn pull(arguments: &FleetPullArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.hub)?;
     let at_hub = find(&client, &arguments.host).await?;
     let generation = arguments.generation.unwrap_or(at_hub.detail.host.wanted);
@@ -193,7 +193,7 @@ pub(super) async fn pull(arguments: &FleetPullArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
+pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, CommandFailure> {
     let local = arguments.path.as_deref().map(ReadDocument::from_path).transpose()?;
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub = find(&client, &arguments.host).await?;
@@ -234,7 +234,7 @@ pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-pub(super) async fn history(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
+pub(super) async fn history(arguments: &FleetHostArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub = find(&client, &arguments.host).await?;
     let generations: Vec<GenerationBody> =
@@ -272,7 +272,7 @@ pub(super) async fn history(arguments: &FleetHostArgs) -> Result<Exit, Failure> 
 }
 
 /// A host whose documents are only looked at.
-async fn find<'c>(client: &'c HubClient, host: &HostId) -> Result<HostAtHub<'c>, Failure> {
+async fn find<'c>(client: &'c HubClient, host: &HostId) -> Result<HostAtHub<'c>, CommandFailure> {
     HostAtHub::find(client, host, &KnownHostsArgs::default(), None).await
 }
 
@@ -281,12 +281,12 @@ async fn find_to_sign<'c>(
     client: &'c HubClient,
     host: &HostId,
     author: &AuthorArgs,
-) -> Result<HostAtHub<'c>, Failure> {
+) -> Result<HostAtHub<'c>, CommandFailure> {
     HostAtHub::find(client, host, &author.hosts, author.key.as_deref()).await
 }
 
 /// Says that nobody known vouches for what was fetched.
-fn tell_unverified(host: &HostId, fetched: &FetchedDocument) -> Result<(), Failure> {
+fn tell_unverified(host: &HostId, fetched: &FetchedDocument) -> Result<(), CommandFailure> {
     if let DocumentProof::Unverified(why) = &fetched.proof {
         let number = fetched.base.generation;
         terminal::tell(&format!(
@@ -296,7 +296,7 @@ fn tell_unverified(host: &HostId, fetched: &FetchedDocument) -> Result<(), Failu
     Ok(())
 }
 
-fn no_document() -> Failure {
-    Failure::new(Exit::NotFound, "the host has no document yet")
+fn no_document() -> CommandFailure {
+    CommandFailure::new(Exit::NotFound, "the host has no document yet")
         .hint("evenkeel fleet push HOST DIR --key KEY")
 }

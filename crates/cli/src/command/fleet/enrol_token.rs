@@ -11,7 +11,7 @@ use evenkeel_hub::people::wire::{EnrolTokenAnswer, EnrolTokenRequest};
 
 use super::super::signers::enrol::one_line;
 use crate::cli::{FleetEnrolTokenArgs, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::fleet::hub_client::HubClient;
 use crate::fleet::known_hubs::{HubProof, KnownHubs};
 use crate::format;
@@ -21,7 +21,7 @@ use crate::terminal;
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
-pub(super) async fn run(arguments: &FleetEnrolTokenArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(arguments: &FleetEnrolTokenArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let command = setup_command(arguments, &client)?;
     let mut tokens = Vec::new();
@@ -52,14 +52,17 @@ fn words(tokens: &[MadeEnrolToken], command: &str, client: &HubClient) -> String
     let ends = tokens.first().map(|token| token.expires_at.as_str()).unwrap_or_default();
     let whose = if tokens.len() == 1 { "the host" } else { "each host" };
     format!(
-        "Run this on {whose} as root; it asks for its token, which is good once and until {ends}:\n  {command}\nWhere an \
-         agent is set up already: systemctl stop evenkeel; evenkeel enrol {}; systemctl start evenkeel\n",
+        "Run this on {whose} as root; it asks for its token, which is good once and until {ends}:\n  {command}\nIf an agent \
+         is already set up there: systemctl stop evenkeel; evenkeel enrol {}; systemctl start evenkeel\n",
         client.origin()
     )
 }
 
 /// `evenkeel setup --hub …` with everything that is known here and no secret.
-fn setup_command(arguments: &FleetEnrolTokenArgs, client: &HubClient) -> Result<String, Failure> {
+fn setup_command(
+    arguments: &FleetEnrolTokenArgs,
+    client: &HubClient,
+) -> Result<String, CommandFailure> {
     let mut command = format!("evenkeel setup --hub {}", client.origin());
     let known = KnownHubs::read()?;
     match known.get(client.origin()).map(|hub| &hub.proof) {
@@ -88,7 +91,7 @@ fn setup_command(arguments: &FleetEnrolTokenArgs, client: &HubClient) -> Result<
 }
 
 /// The line of a public key; without a comment, the file's name is the signer's.
-fn key_line(path: &Utf8Path) -> Result<String, Failure> {
+fn key_line(path: &Utf8Path) -> Result<String, CommandFailure> {
     let line = one_line(path)?.trim().to_owned();
     let name = path.file_stem().filter(|_| line.split_whitespace().count() == 2);
     Ok(name.map_or_else(|| line.clone(), |name| format!("{line} {name}")))

@@ -11,7 +11,7 @@ use evenkeel_hub::people::wire::{GuestBody, HistoryBody, HostBody, HostStanding,
 
 use super::{ITEMS_MAX, all_pages};
 use crate::cli::{FleetHostArgs, FleetHostsArgs, KnownHostsArgs, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::fleet::host_at_hub::HostAtHub;
 use crate::fleet::hub_client::{HubClient, encoded};
 use crate::format;
@@ -38,7 +38,7 @@ const NO_HOST_YET: &str = "no host is enrolled that you may see\n\
 /// Whose word a state is that a hub shows: no key of a host stands behind it.
 const HUBS_WORD: &str = "as the hub says; the host's own word is `evenkeel status` there";
 
-pub(super) async fn list(arguments: &FleetHostsArgs) -> Result<Exit, Failure> {
+pub(super) async fn list(arguments: &FleetHostsArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let labels = encoded(&arguments.label.join(","));
     let path = format!("/v1/hosts?label={labels}");
@@ -97,7 +97,7 @@ fn drawn(standing: HostStanding) -> String {
     styled(style, standing.as_str())
 }
 
-pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
+pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub =
         HostAtHub::find(&client, &arguments.host, &KnownHostsArgs::default(), None).await?;
@@ -126,7 +126,6 @@ pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
 fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
     let detail = &at_hub.detail;
     let host = &detail.host;
-    let said = |text: &str| tamed(text, 200);
     let mut text = format!(
         "{} {}\n  unverified  {HUBS_WORD}\n  generation  {} in effect, {} is the newest\n  last seen   {} by the hub's clock\n",
         styled(GUEST, tamed(&host.host, 253)),
@@ -135,8 +134,23 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
         host.wanted,
         tamed(&host.last_seen, 40),
     );
-    let AgentState { version, node, mode, frozen, policy, troubles, author_word, since: _ } =
-        &detail.agent;
+    text.push_str(&drawn_agent(&detail.agent));
+    if detail.refused.generation != Generation::NONE {
+        text.push_str(&drawn_refusal(&detail.refused));
+    }
+    text.push_str(&drawn_guests(guests));
+    if host.pending > 0 {
+        let count = counted(usize::try_from(host.pending).unwrap_or(usize::MAX), "item");
+        writeln!(text, "  pending     {}", styled(WAITS, count)).expect(INFALLIBLE);
+    }
+    text
+}
+
+/// What an agent says of itself, a line each.
+fn drawn_agent(agent: &AgentState) -> String {
+    let said = |text: &str| tamed(text, 200);
+    let mut text = String::new();
+    let AgentState { version, node, mode, frozen, policy, troubles, author_word, since: _ } = agent;
     if !version.is_empty() {
         let mode = if mode.is_empty() { String::new() } else { format!(", {}", said(mode)) };
         writeln!(text, "  agent       {} on {}{mode}", said(version), said(node))
@@ -165,9 +179,12 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
         writeln!(text, "  {} {}", styled(ALARM, "trouble:"), tamed(trouble, 500))
             .expect(INFALLIBLE);
     }
-    if detail.refused.generation != Generation::NONE {
-        text.push_str(&drawn_refusal(&detail.refused));
-    }
+    text
+}
+
+/// How many guests are as declared, and the others one by one.
+fn drawn_guests(guests: &[GuestBody]) -> String {
+    let mut text = String::new();
     let others: Vec<&GuestBody> =
         guests.iter().filter(|guest| guest.state != "as_declared").collect();
     let quiet = guests.len() - others.len();
@@ -178,10 +195,6 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
     if others.len() > GUESTS_TOLD_MAX {
         let more = format!("    and {} more", others.len() - GUESTS_TOLD_MAX);
         writeln!(text, "{}", styled(FAINT, more)).expect(INFALLIBLE);
-    }
-    if host.pending > 0 {
-        let count = counted(usize::try_from(host.pending).unwrap_or(usize::MAX), "item");
-        writeln!(text, "  pending     {}", styled(WAITS, count)).expect(INFALLIBLE);
     }
     text
 }

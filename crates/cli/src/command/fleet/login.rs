@@ -8,7 +8,7 @@ use evenkeel_hub::people::wire::{ChallengeAnswer, ChallengeRequest, LoginAnswer,
 use secrecy::SecretString;
 
 use crate::cli::{FleetLoginArgs, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::fleet::hub_client::{HubClient, endpoint};
 use crate::fleet::known_hubs::{HubProof, KnownHub, KnownHubs};
 use crate::fleet::logins::{HubLogin, HubLogins};
@@ -18,7 +18,7 @@ use crate::render::tamed;
 use crate::signing::keygen;
 use crate::terminal;
 
-pub(super) async fn login(arguments: &FleetLoginArgs) -> Result<Exit, Failure> {
+pub(super) async fn login(arguments: &FleetLoginArgs) -> Result<Exit, CommandFailure> {
     let endpoint = endpoint(&arguments.url)?;
     let origin = endpoint.origin().to_owned();
     let mut known = KnownHubs::read()?;
@@ -61,38 +61,47 @@ pub(super) async fn login(arguments: &FleetLoginArgs) -> Result<Exit, Failure> {
         browser: None,
     };
     HubLogins::read()?.keep(login)?;
-    match arguments.output.output {
-        OutputFormat::Json => format::print(&FleetLoginFormat {
-            format_version: 1,
-            hub: origin,
-            hub_id: hub_id.to_string(),
-            account,
-            role,
-            scope,
-            expires_at,
-        })?,
-        OutputFormat::Table => {
-            let as_whom = [&account, &role, &scope, &expires_at].map(|text| tamed(text, 253));
-            let [account, role, scope, until] = as_whom;
-            let told = format!("logged in at {origin} as {account}, {role} of {scope}");
-            terminal::print(&format!("{told}, until {until}\n"))?;
-        }
-    }
+    let hub_id = hub_id.to_string();
+    let logged_in = FleetLoginFormat {
+        format_version: 1,
+        hub: origin,
+        hub_id,
+        account,
+        role,
+        scope,
+        expires_at,
+    };
+    tell(&logged_in, arguments.output.output)?;
     Ok(Exit::Ok)
 }
 
+/// Who is logged in now, as what and until when.
+fn tell(logged_in: &FleetLoginFormat, output: OutputFormat) -> Result<(), CommandFailure> {
+    match output {
+        OutputFormat::Json => format::print(logged_in),
+        OutputFormat::Table => {
+            let FleetLoginFormat { hub, account, role, scope, expires_at, .. } = logged_in;
+            let as_whom = [account, role, scope, expires_at].map(|text| tamed(text, 253));
+            let [account, role, scope, until] = as_whom;
+            let told = format!("logged in at {hub} as {account}, {role} of {scope}");
+            terminal::print(&format!("{told}, until {until}\n"))
+        }
+    }
+}
+
 /// The account that is named, or that of this machine's user.
-fn account(arguments: &FleetLoginArgs) -> Result<String, Failure> {
+fn account(arguments: &FleetLoginArgs) -> Result<String, CommandFailure> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let account = arguments.account.clone().or_else(|| set("USER")).or_else(|| set("LOGNAME"));
     account.ok_or_else(|| {
-        Failure::new(Exit::Usage, "nothing says which account is yours").hint("add --as NAME")
+        CommandFailure::new(Exit::Usage, "nothing says which account is yours")
+            .hint("add --as NAME")
     })
 }
 
-fn read_challenge(challenge: &ChallengeAnswer) -> Result<(HubId, Nonce), Failure> {
+fn read_challenge(challenge: &ChallengeAnswer) -> Result<(HubId, Nonce), CommandFailure> {
     let malformed = |what: &str| {
-        Failure::new(Exit::Failed, format!("the hub's challenge has no {what}"))
+        CommandFailure::new(Exit::Failed, format!("the hub's challenge has no {what}"))
             .hint("is this the address of a hub?")
     };
     let hub_id = challenge.hub_id.parse().map_err(|_| malformed("hub's id"))?;
@@ -105,30 +114,34 @@ fn known_proof(
     known: &KnownHubs,
     hub: &KnownHub,
     arguments: &FleetLoginArgs,
-) -> Result<HubProof, Failure> {
+) -> Result<HubProof, CommandFailure> {
     let flag = flag_proof(arguments)?;
     if flag.is_some_and(|flag| flag != hub.proof) {
         let message = format!("{} was pinned otherwise than you say now", hub.origin);
-        return Err(Failure::new(Exit::Denied, message).hint(known.forget(&hub.origin)));
+        return Err(CommandFailure::new(Exit::Denied, message).hint(known.forget(&hub.origin)));
     }
     Ok(hub.proof.clone())
 }
 
-fn flag_proof(arguments: &FleetLoginArgs) -> Result<Option<HubProof>, Failure> {
+fn flag_proof(arguments: &FleetLoginArgs) -> Result<Option<HubProof>, CommandFailure> {
     if let Some(text) = &arguments.fingerprint {
-        let print = text.parse().map_err(|error| Failure::new(Exit::Usage, format!("{error}")))?;
+        let print =
+            text.parse().map_err(|error| CommandFailure::new(Exit::Usage, format!("{error}")))?;
         return Ok(Some(HubProof::Certificate(print)));
     }
     let Some(path) = &arguments.ca_file else { return Ok(None) };
     let path = path.canonicalize_utf8().map_err(|error| {
-        Failure::new(Exit::NotFound, format!("cannot read {path}")).because(error)
+        CommandFailure::new(Exit::NotFound, format!("cannot read {path}")).because(error)
     })?;
     Ok(Some(HubProof::AuthorityFile(path)))
 }
 
 /// What proves a hub that is new: what the person brought, an authority of this system, or a certificate that the person
 /// says yes to.
-async fn new_proof(endpoint: &Endpoint, arguments: &FleetLoginArgs) -> Result<HubProof, Failure> {
+async fn new_proof(
+    endpoint: &Endpoint,
+    arguments: &FleetLoginArgs,
+) -> Result<HubProof, CommandFailure> {
     if let Some(proof) = flag_proof(arguments)? {
         return Ok(proof);
     }
@@ -152,6 +165,6 @@ async fn new_proof(endpoint: &Endpoint, arguments: &FleetLoginArgs) -> Result<Hu
         return Ok(HubProof::Certificate(print));
     }
     let message = format!("the hub {origin} is not known here");
-    Err(Failure::new(Exit::Denied, message)
+    Err(CommandFailure::new(Exit::Denied, message)
         .hint("if the fingerprint is the hub's, add --fingerprint with it"))
 }

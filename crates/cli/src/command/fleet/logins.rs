@@ -8,14 +8,14 @@ use evenkeel_hub::people::wire::{CodeAnswer, CodeRequest, EndedAnswer, LoginBody
 use serde_json::json;
 
 use crate::cli::{FleetConsoleArgs, FleetLoginsArgs, FleetLogoutArgs, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::fleet::hub_client::{HubClient, encoded};
 use crate::fleet::logins::HubLogins;
 use crate::format::fleet::{FleetConsoleFormat, FleetLoginsFormat};
 use crate::render::tamed;
 use crate::{format, terminal};
 
-pub(super) async fn logout(arguments: &FleetLogoutArgs) -> Result<Exit, Failure> {
+pub(super) async fn logout(arguments: &FleetLogoutArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let origin = client.origin().to_owned();
     if let Some(account) = &arguments.account {
@@ -47,7 +47,7 @@ pub(super) async fn logout(arguments: &FleetLogoutArgs) -> Result<Exit, Failure>
     told(arguments, &origin, &format!("logged out at {origin}"))
 }
 
-fn told(arguments: &FleetLogoutArgs, origin: &str, line: &str) -> Result<Exit, Failure> {
+fn told(arguments: &FleetLogoutArgs, origin: &str, line: &str) -> Result<Exit, CommandFailure> {
     match arguments.fleet.output.output {
         OutputFormat::Json => {
             writeln!(std::io::stdout(), "{}", json!({"format_version": 1, "hub": origin}))?;
@@ -57,7 +57,7 @@ fn told(arguments: &FleetLogoutArgs, origin: &str, line: &str) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-pub(super) async fn list(arguments: &FleetLoginsArgs) -> Result<Exit, Failure> {
+pub(super) async fn list(arguments: &FleetLoginsArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let path = match &arguments.account {
         Some(account) => format!("/v1/accounts/{}/logins", encoded(account)),
@@ -86,7 +86,7 @@ pub(super) async fn list(arguments: &FleetLoginsArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-pub(super) async fn console(arguments: &FleetConsoleArgs) -> Result<Exit, Failure> {
+pub(super) async fn console(arguments: &FleetConsoleArgs) -> Result<Exit, CommandFailure> {
     let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let origin = client.origin().to_owned();
     let word = browser_word(arguments, &origin)?;
@@ -111,7 +111,7 @@ pub(super) async fn console(arguments: &FleetConsoleArgs) -> Result<Exit, Failur
 }
 
 /// The browser that is named, or that of the last link, or the one that the person reads from its page now.
-fn browser_word(arguments: &FleetConsoleArgs, origin: &str) -> Result<BrowserWord, Failure> {
+fn browser_word(arguments: &FleetConsoleArgs, origin: &str) -> Result<BrowserWord, CommandFailure> {
     let logins = HubLogins::read()?;
     let known = logins.find(Some(origin))?.browser.clone();
     if let Some(word) = arguments.browser.clone().or(known) {
@@ -121,7 +121,7 @@ fn browser_word(arguments: &FleetConsoleArgs, origin: &str) -> Result<BrowserWor
         "open {origin}/console in it and add --browser with the word that the page shows; it is asked \
          for once"
     );
-    let unknown = || Failure::new(Exit::Usage, "nothing says which browser the link is for");
+    let unknown = || CommandFailure::new(Exit::Usage, "nothing says which browser the link is for");
     if !terminal::is_there() {
         return Err(unknown().hint(hint));
     }

@@ -14,10 +14,10 @@ use evenkeel_hub::people::wire::PageBody;
 use serde::de::DeserializeOwned;
 
 use crate::cli::FleetVerb;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::fleet::hub_client::{HubClient, encoded};
 
-pub(crate) async fn run(verb: &FleetVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: &FleetVerb) -> Result<Exit, CommandFailure> {
     match verb {
         FleetVerb::Login(arguments) => login::login(arguments).await,
         FleetVerb::Logout(arguments) => logins::logout(arguments).await,
@@ -46,7 +46,7 @@ async fn all_pages<T: DeserializeOwned>(
     client: &HubClient,
     path: &str,
     most: usize,
-) -> Result<Vec<T>, Failure> {
+) -> Result<Vec<T>, CommandFailure> {
     let mut items = Vec::new();
     let mut after = String::new();
     loop {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::SERVER;
 use crate::cli::{AccountRole, HubAccountVerb, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::file;
 
 /// The largest public key file: a line with a long comment.
@@ -19,7 +19,7 @@ const KEY_BYTES_MAX: usize = 16 * 1024;
 /// Accounts read at a time.
 const PAGE: i64 = 200;
 
-pub(super) async fn run(store: &HubStore, verb: &HubAccountVerb) -> Result<Exit, Failure> {
+pub(super) async fn run(store: &HubStore, verb: &HubAccountVerb) -> Result<Exit, CommandFailure> {
     let server = AccountActor::Server;
     let line = match verb {
         HubAccountVerb::Add { name, role, key, scope } => {
@@ -69,10 +69,10 @@ fn person_role(role: AccountRole) -> PersonRole {
     }
 }
 
-fn read_key(path: &Utf8Path) -> Result<AccountKey, Failure> {
+fn read_key(path: &Utf8Path) -> Result<AccountKey, CommandFailure> {
     let text = file::read_text(path, KEY_BYTES_MAX)?;
     let public = PublicKey::from_line(text.trim_end()).map_err(|refusal| {
-        Failure::new(
+        CommandFailure::new(
             Exit::Invalid,
             format!("{path} is no public key that can be used: {}", refusal.detail),
         )
@@ -87,7 +87,7 @@ fn used(at: HubTime) -> Option<String> {
     (at.0 > 0).then(|| at.to_text())
 }
 
-async fn list(store: &HubStore, output: OutputFormat) -> Result<Exit, Failure> {
+async fn list(store: &HubStore, output: OutputFormat) -> Result<Exit, CommandFailure> {
     let mut accounts: Vec<ListedAccount> = Vec::new();
     loop {
         let after = accounts.last().map(|last| last.account.name.clone()).unwrap_or_default();

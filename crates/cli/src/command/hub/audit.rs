@@ -11,7 +11,7 @@ use serde_json::json;
 use super::SERVER;
 use crate::cli::{HubAuditVerb, OutputFormat};
 use crate::command::fleet::audit_text;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format::fleet::FleetAuditFormat;
 use crate::{format, terminal};
 
@@ -19,7 +19,7 @@ pub(super) async fn run(
     store: &HubStore,
     verb: &HubAuditVerb,
     archive: Option<&Path>,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     match verb {
         HubAuditVerb::List { last, output } => list(store, *last, archive, output.output).await,
         HubAuditVerb::Verify { output } => {
@@ -34,10 +34,13 @@ pub(super) async fn run(
     }
 }
 
-fn named(archive: Option<&Path>) -> Result<&Path, Failure> {
+fn named(archive: Option<&Path>) -> Result<&Path, CommandFailure> {
     archive.ok_or_else(|| {
-        Failure::new(Exit::Usage, "a hub on PostgreSQL archives its audit only where you say so")
-            .hint("--audit-archive DIR names the directory")
+        CommandFailure::new(
+            Exit::Usage,
+            "a hub on PostgreSQL archives its audit only where you say so",
+        )
+        .hint("--audit-archive DIR names the directory")
     })
 }
 
@@ -46,7 +49,7 @@ async fn list(
     last: usize,
     archive: Option<&Path>,
     output: OutputFormat,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let lines = store.newest_audit(archive, last).await?;
     let body = |AuditLine { serial, at, who, act, subject, detail }| AuditBody {
         serial: serial.unsigned_abs(),
@@ -64,7 +67,7 @@ async fn list(
     Ok(Exit::Ok)
 }
 
-fn verify(check: &ArchiveCheck, output: OutputFormat) -> Result<Exit, Failure> {
+fn verify(check: &ArchiveCheck, output: OutputFormat) -> Result<Exit, CommandFailure> {
     let out = &mut std::io::stdout();
     match output {
         OutputFormat::Json => {
@@ -75,7 +78,7 @@ fn verify(check: &ArchiveCheck, output: OutputFormat) -> Result<Exit, Failure> {
     if check.faults.is_empty() {
         return Ok(Exit::Ok);
     }
-    Err(Failure::new(Exit::Failed, "the archive of the audit is not whole")
+    Err(CommandFailure::new(Exit::Failed, "the archive of the audit is not whole")
         .hint("put the files back from a copy; a hub archives nothing more until they are whole"))
 }
 

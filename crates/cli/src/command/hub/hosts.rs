@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::SERVER;
 use crate::cli::{HubHostVerb, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// Hosts read at a time.
 const PAGE: i64 = 200;
@@ -20,7 +20,7 @@ pub(super) async fn enrol_token(
     host: &HostId,
     replace: bool,
     output: OutputFormat,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let token = SecretText::draw(SecretKind::EnrolToken);
     let expires = store.make_enrol_token(token.hash(), host.as_str(), replace, SERVER).await?;
     let out = &mut std::io::stdout();
@@ -37,7 +37,7 @@ pub(super) async fn enrol_token(
     Ok(Exit::Ok)
 }
 
-pub(super) async fn run(store: &HubStore, verb: &HubHostVerb) -> Result<Exit, Failure> {
+pub(super) async fn run(store: &HubStore, verb: &HubHostVerb) -> Result<Exit, CommandFailure> {
     match verb {
         HubHostVerb::List { output } => list(store, output.output).await,
         HubHostVerb::Remove { host } => {
@@ -49,7 +49,7 @@ pub(super) async fn run(store: &HubStore, verb: &HubHostVerb) -> Result<Exit, Fa
     }
 }
 
-async fn list(store: &HubStore, output: OutputFormat) -> Result<Exit, Failure> {
+async fn list(store: &HubStore, output: OutputFormat) -> Result<Exit, CommandFailure> {
     let mut hosts: Vec<HostRow> = Vec::new();
     loop {
         let after = hosts.last().map(|host| host.id.clone()).unwrap_or_default();
@@ -99,10 +99,15 @@ async fn list(store: &HubStore, output: OutputFormat) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-async fn label(store: &HubStore, host: &HostId, changes: &[String]) -> Result<Exit, Failure> {
+async fn label(
+    store: &HubStore,
+    host: &HostId,
+    changes: &[String],
+) -> Result<Exit, CommandFailure> {
     let found = store.host(host.as_str()).await?;
-    let found =
-        found.ok_or_else(|| Failure::new(Exit::NotFound, format!("host {host} does not exist")))?;
+    let found = found.ok_or_else(|| {
+        CommandFailure::new(Exit::NotFound, format!("host {host} does not exist"))
+    })?;
     let mut labels: BTreeMap<String, String> = found.labels;
     for change in changes {
         match (change.split_once('='), change.strip_suffix('-')) {
@@ -110,7 +115,7 @@ async fn label(store: &HubStore, host: &HostId, changes: &[String]) -> Result<Ex
             (None, Some(name)) => labels.remove(name),
             (None, None) => {
                 let message = format!("`{change}` is no label");
-                return Err(Failure::new(Exit::Usage, message)
+                return Err(CommandFailure::new(Exit::Usage, message)
                     .hint("such as site=berlin, or site- to take it away"));
             }
         };

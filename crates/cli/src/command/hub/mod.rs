@@ -16,12 +16,12 @@ use evenkeel_hub::server::{database_of, open_store};
 use evenkeel_hub::store::{Database, HubStore, StoreError, archive_directory};
 
 use crate::cli::{HubAccountVerb, HubArgs, HubPlace, HubVerb};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// Who did it, in the audit.
 const SERVER: &str = "server";
 
-pub(crate) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &HubArgs) -> Result<Exit, CommandFailure> {
     let Some(verb) = &arguments.verb else { return serve::run(arguments).await };
     match verb {
         // These two are about a file, whatever its schema: no store is opened on it.
@@ -66,11 +66,11 @@ pub(crate) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
     done
 }
 
-async fn store(place: &HubPlace) -> Result<HubStore, Failure> {
+async fn store(place: &HubPlace) -> Result<HubStore, CommandFailure> {
     Ok(open_store(place.state.as_std_path(), place.database.as_deref()).await?)
 }
 
-fn database(place: &HubPlace) -> Result<Database, Failure> {
+fn database(place: &HubPlace) -> Result<Database, CommandFailure> {
     Ok(database_of(place.state.as_std_path(), place.database.as_deref())?)
 }
 
@@ -79,17 +79,17 @@ fn archive(place: &HubPlace, database: &Database) -> Option<PathBuf> {
 }
 
 /// Looking at a hub must not make one.
-fn must_exist(place: &HubPlace) -> Result<(), Failure> {
+fn must_exist(place: &HubPlace) -> Result<(), CommandFailure> {
     let file = place.state.join("hub.sqlite");
     if place.database.is_some() || file.exists() {
         return Ok(());
     }
     let message = format!("there is no hub in {}: {file} does not exist", place.state);
-    Err(Failure::new(Exit::NotFound, message)
+    Err(CommandFailure::new(Exit::NotFound, message)
         .hint("name its directory with --state, or its database with --database"))
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for CommandFailure {
     fn from(error: StoreError) -> Self {
         use evenkeel_hub::problem::ProblemCode;
         match error {
@@ -128,7 +128,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<evenkeel_hub::problem::Problem> for Failure {
+impl From<evenkeel_hub::problem::Problem> for CommandFailure {
     fn from(problem: evenkeel_hub::problem::Problem) -> Self {
         StoreError::Refused(problem).into()
     }

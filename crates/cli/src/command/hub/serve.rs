@@ -12,12 +12,12 @@ use evenkeel_hub::server::{
 use serde_json::json;
 
 use crate::cli::{HubArgs, OutputFormat};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::interrupt::Interrupts;
 use crate::logging;
 use crate::signing::file;
 
-pub(super) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(arguments: &HubArgs) -> Result<Exit, CommandFailure> {
     logging::begin(arguments.log, arguments.log_format);
     let options = options(arguments)?;
     // Before anybody can know of us: a stop signal at any later moment ends it in an orderly way.
@@ -32,7 +32,7 @@ pub(super) async fn run(arguments: &HubArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn options(arguments: &HubArgs) -> Result<ServerOptions, Failure> {
+fn options(arguments: &HubArgs) -> Result<ServerOptions, CommandFailure> {
     let tls = match (&arguments.tls_cert, &arguments.tls_key, arguments.plain_http) {
         (Some(certificate), Some(key), _) => {
             let certificate = certificate.as_std_path().to_owned();
@@ -46,7 +46,9 @@ fn options(arguments: &HubArgs) -> Result<ServerOptions, Failure> {
         && !(url.starts_with("https://") || url.starts_with("http://"))
     {
         let message = format!("--public-url is not an address: {url}");
-        return Err(Failure::new(Exit::Usage, message).hint("such as https://hub.example.org"));
+        return Err(
+            CommandFailure::new(Exit::Usage, message).hint("such as https://hub.example.org")
+        );
     }
     Ok(ServerOptions {
         listen: arguments.listen,
@@ -65,30 +67,32 @@ fn options(arguments: &HubArgs) -> Result<ServerOptions, Failure> {
     })
 }
 
-fn proxies(arguments: &HubArgs) -> Result<TrustedProxies, Failure> {
+fn proxies(arguments: &HubArgs) -> Result<TrustedProxies, CommandFailure> {
     let header = arguments.client_address_header.parse().map_err(|_| {
         let message =
             format!("--client-address-header is no header: {}", arguments.client_address_header);
-        Failure::new(Exit::Usage, message).hint("such as x-forwarded-for")
+        CommandFailure::new(Exit::Usage, message).hint("such as x-forwarded-for")
     })?;
     Ok(TrustedProxies { ranges: arguments.trusted_proxy.clone(), header })
 }
 
 /// The hash of the token in a file. What is short can be guessed.
-fn metrics_token(path: &Utf8Path) -> Result<SecretHash, Failure> {
+fn metrics_token(path: &Utf8Path) -> Result<SecretHash, CommandFailure> {
     const TOKEN_BYTES_MAX: usize = 1024;
     const TOKEN_BYTES_MIN: usize = 16;
     let text = file::read_text(path, TOKEN_BYTES_MAX)?;
     let token = text.trim_end();
     if token.len() < TOKEN_BYTES_MIN {
         let message = format!("the token in {path} is shorter than {TOKEN_BYTES_MIN} characters");
-        return Err(Failure::new(Exit::Invalid, message).hint("openssl rand -hex 32 makes one"));
+        return Err(
+            CommandFailure::new(Exit::Invalid, message).hint("openssl rand -hex 32 makes one")
+        );
     }
     Ok(SecretHash::of(token))
 }
 
 /// Says where it is, in a form a script can read. The link is a secret: it is shown here and nowhere else.
-fn announce(hub: &RunningHub, arguments: &HubArgs) -> Result<(), Failure> {
+fn announce(hub: &RunningHub, arguments: &HubArgs) -> Result<(), CommandFailure> {
     let out = &mut std::io::stdout();
     match arguments.output.output {
         OutputFormat::Json => {
@@ -119,7 +123,7 @@ fn announce(hub: &RunningHub, arguments: &HubArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-impl From<StartError> for Failure {
+impl From<StartError> for CommandFailure {
     fn from(error: StartError) -> Self {
         match error {
             StartError::Store(error) => error.into(),

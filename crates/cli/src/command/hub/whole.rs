@@ -7,18 +7,17 @@ use camino::Utf8Path;
 use evenkeel_hub::store::{Database, DatabaseKind, HubStore, backup_file, restore_file};
 
 use crate::cli::OutputFormat;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
-pub(super) async fn backup(database: &Database, file: &Utf8Path) -> Result<Exit, Failure> {
+pub(super) async fn backup(database: &Database, file: &Utf8Path) -> Result<Exit, CommandFailure> {
     if database.kind() == DatabaseKind::Postgres {
         let message = "a hub on PostgreSQL is backed up with PostgreSQL's own tools";
-        return Err(
-            Failure::new(Exit::Usage, message).hint("`pg_dump --format=custom --file=FILE URL`")
-        );
+        return Err(CommandFailure::new(Exit::Usage, message)
+            .hint("`pg_dump --format=custom --file=FILE URL`"));
     }
     if file.exists() {
         let message = format!("{file} exists, and a backup overwrites nothing");
-        return Err(Failure::new(Exit::Failed, message).hint("name a new file"));
+        return Err(CommandFailure::new(Exit::Failed, message).hint("name a new file"));
     }
     backup_file(database, file.as_std_path()).await?;
     writeln!(std::io::stdout(), "{file} holds everything the hub kept at this moment")?;
@@ -29,14 +28,14 @@ pub(super) async fn restore(
     database: &Database,
     file: &Utf8Path,
     archive: Option<&Path>,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     if database.kind() == DatabaseKind::Postgres {
         let message = "a hub on PostgreSQL is restored with PostgreSQL's own tools";
-        return Err(Failure::new(Exit::Usage, message)
+        return Err(CommandFailure::new(Exit::Usage, message)
             .hint("stop every replica, then `pg_restore --clean --dbname=URL FILE`"));
     }
     if !file.exists() {
-        return Err(Failure::new(Exit::NotFound, format!("there is no file {file}")));
+        return Err(CommandFailure::new(Exit::NotFound, format!("there is no file {file}")));
     }
     let restored = restore_file(database, file.as_std_path(), archive).await?;
     let out = &mut std::io::stdout();
@@ -52,7 +51,7 @@ pub(super) async fn restore(
     Ok(Exit::Ok)
 }
 
-pub(super) async fn check(store: &HubStore, output: OutputFormat) -> Result<Exit, Failure> {
+pub(super) async fn check(store: &HubStore, output: OutputFormat) -> Result<Exit, CommandFailure> {
     let found = store.check().await?;
     let out = &mut std::io::stdout();
     match output {
@@ -77,6 +76,6 @@ pub(super) async fn check(store: &HubStore, output: OutputFormat) -> Result<Exit
     if found.faults.is_empty() {
         return Ok(Exit::Ok);
     }
-    Err(Failure::new(Exit::Failed, "the database is not whole")
+    Err(CommandFailure::new(Exit::Failed, "the database is not whole")
         .hint("restore a backup; hosts bring the rest back"))
 }

@@ -10,7 +10,7 @@ use super::super::enrol::{EnrolledHost, HostEnrolment, read_token, whole_path};
 use super::node::NodeView;
 use super::steps::{AGENT_TOML, HUB_CA_FILE, HUB_CREDENTIAL, STATE};
 use crate::cli::SetupArgs;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::file;
 
 /// The largest certificate authority that is copied.
@@ -31,7 +31,10 @@ pub(super) struct FleetPart {
 
 impl FleetPart {
     /// The hub that is asked for, if the node can be its: an agent.toml that says otherwise is left to `enrol`.
-    pub(super) fn read(arguments: &SetupArgs, node: &NodeView) -> Result<Option<Self>, Failure> {
+    pub(super) fn read(
+        arguments: &SetupArgs,
+        node: &NodeView,
+    ) -> Result<Option<Self>, CommandFailure> {
         let Some(url) = &arguments.hub else { return Ok(None) };
         let mut dialled = HubConfig {
             url: Some(url.clone()),
@@ -50,8 +53,8 @@ impl FleetPart {
             credential_file: Some(HUB_CREDENTIAL.into()),
             ..dialled.clone()
         };
-        let line =
-            hub_line(&written).map_err(|error| Failure::new(Exit::Invalid, error.to_string()))?;
+        let line = hub_line(&written)
+            .map_err(|error| CommandFailure::new(Exit::Invalid, error.to_string()))?;
         if node.file(AGENT_TOML).is_some() {
             demand_same_hub(node.hub_config()?, &url)?;
         }
@@ -59,7 +62,7 @@ impl FleetPart {
         Ok(Some(Self { url, line, authority, dialled, token_file }))
     }
 
-    pub(super) fn read_token(&self) -> Result<SecretString, Failure> {
+    pub(super) fn read_token(&self) -> Result<SecretString, CommandFailure> {
         read_token(self.token_file.as_deref())
     }
 
@@ -68,9 +71,12 @@ impl FleetPart {
         &self,
         node: &NodeView,
         token: SecretString,
-    ) -> Result<EnrolledHost, Failure> {
+    ) -> Result<EnrolledHost, CommandFailure> {
         let id = node.name.parse().map_err(|error| {
-            Failure::new(Exit::Invalid, format!("{} cannot be a host's id: {error}", node.name))
+            CommandFailure::new(
+                Exit::Invalid,
+                format!("{} cannot be a host's id: {error}", node.name),
+            )
         })?;
         let state = StateDir::new(node.at(STATE).into_std_path_buf());
         let enrolment = HostEnrolment { id, hub: &self.dialled, state: &state, replace: false };
@@ -79,13 +85,13 @@ impl FleetPart {
 }
 
 /// An agent.toml that is there must name this hub already.
-fn demand_same_hub(config: Option<AgentConfig>, url: &str) -> Result<(), Failure> {
+fn demand_same_hub(config: Option<AgentConfig>, url: &str) -> Result<(), CommandFailure> {
     let hub = config.and_then(|config| config.desired.hub);
     if hub.is_some_and(|hub| hub.address().is_ok_and(|there| there.origin() == url)) {
         return Ok(());
     }
     let message = format!("{AGENT_TOML} is there, and does not take its documents from {url}");
-    Err(Failure::new(Exit::Invalid, message).hint(format!(
+    Err(CommandFailure::new(Exit::Invalid, message).hint(format!(
         "setup changes no agent.toml that is there: `systemctl stop evenkeel`, then `evenkeel enrol {url}`, which shows \
          what it writes there and asks"
     )))

@@ -21,17 +21,17 @@ use std::process::{Command, Stdio};
 use camino::Utf8Path;
 use evenkeel_core::gate::rights::{self, Rights};
 use evenkeel_core::sign::{Role, Signer, enrol, trust_file};
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 
 use super::signers::enrol::{KEY_TYPES, one_line};
+use crate::atomic_file::{AtomicFile, FileMode};
 use crate::cli::SetupArgs;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::terminal;
 use fleet_part::FleetPart;
 use node::NodeView;
 use steps::{SetupFile, SetupStep};
 
-pub(crate) async fn run(arguments: &SetupArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SetupArgs) -> Result<Exit, CommandFailure> {
     let node = NodeView::look(&arguments.root)?;
     let fleet = FleetPart::read(arguments, &node)?;
     let (steps, notes) = if arguments.remove {
@@ -85,13 +85,13 @@ pub(crate) async fn run(arguments: &SetupArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn agreed(steps: usize) -> Result<bool, Failure> {
+fn agreed(steps: usize) -> Result<bool, CommandFailure> {
     terminal::must_be_there("give -y to go on without being asked, or --dry-run to look only")?;
     terminal::agrees(&format!("Carry out these {steps} steps?"))
 }
 
 /// The fewest rights: to look, to keep what is declared, and for what somebody names.
-fn needed(arguments: &SetupArgs, node: &NodeView) -> Result<Rights, Failure> {
+fn needed(arguments: &SetupArgs, node: &NodeView) -> Result<Rights, CommandFailure> {
     let desired = node.desired(&arguments.desired)?;
     let mut needed = rights::to_keep(&desired, node.release);
     for purpose in &arguments.purposes {
@@ -103,7 +103,7 @@ fn needed(arguments: &SetupArgs, node: &NodeView) -> Result<Rights, Failure> {
 }
 
 /// The trust file of the keys that were given; none if none were.
-fn trust(arguments: &SetupArgs) -> Result<Option<String>, Failure> {
+fn trust(arguments: &SetupArgs) -> Result<Option<String>, CommandFailure> {
     let operational = arguments.operational.iter().map(|path| (path, Role::Operational));
     let recovery = arguments.recovery.iter().map(|path| (path, Role::Recovery));
     let author = arguments.author.iter().map(|path| (path, Role::Author));
@@ -119,7 +119,7 @@ fn trust(arguments: &SetupArgs) -> Result<Option<String>, Failure> {
         names.insert(signer.name.clone());
         let before = text.unwrap_or_else(trust_file::empty);
         let added = trust_file::add(&before, &signer).map_err(|error| {
-            Failure::new(Exit::Invalid, format!("{path} cannot be enrolled: {error}"))
+            CommandFailure::new(Exit::Invalid, format!("{path} cannot be enrolled: {error}"))
                 .hint("one role and one name per key")
         })?;
         text = Some(added);
@@ -128,7 +128,7 @@ fn trust(arguments: &SetupArgs) -> Result<Option<String>, Failure> {
 }
 
 /// A key by the name in its comment, or by that of its file. Its line itself may stand in place of a file.
-fn signer(path: &Utf8Path, role: Role) -> Result<Signer, Failure> {
+fn signer(path: &Utf8Path, role: Role) -> Result<Signer, CommandFailure> {
     let line = if is_key_line(path.as_str()) { path.to_string() } else { one_line(path)? };
     let comment = line
         .split_whitespace()
@@ -138,7 +138,7 @@ fn signer(path: &Utf8Path, role: Role) -> Result<Signer, Failure> {
     let stem = path.file_stem().filter(|_| !is_key_line(path.as_str()));
     let name = name.or_else(|| stem.map(str::to_owned)).unwrap_or_else(|| role.to_string());
     enrol::from_public_key(&name, role, &line)
-        .map_err(|refusal| Failure::from(refusal).in_file(path))
+        .map_err(|refusal| CommandFailure::from(refusal).in_file(path))
 }
 
 /// Whether a word is the line of a `.pub` file itself.
@@ -146,7 +146,7 @@ fn is_key_line(word: &str) -> bool {
     KEY_TYPES.iter().any(|kind| word.starts_with(kind)) && word.contains(' ')
 }
 
-fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), Failure> {
+fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), CommandFailure> {
     match step {
         SetupStep::Run(words) => {
             run_command(words)?;
@@ -155,7 +155,7 @@ fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), Failure> {
             let answer = run_command(words)?;
             let answer: serde_json::Value = serde_json::from_str(&answer).map_err(|error| {
                 // Not what it said: the secret is in it.
-                Failure::new(
+                CommandFailure::new(
                     Exit::Failed,
                     format!("pveum's answer about the token is not JSON: {error}"),
                 )
@@ -164,7 +164,7 @@ fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), Failure> {
             let id = answer["full-tokenid"].as_str();
             let secret = answer["value"].as_str();
             let (Some(id), Some(secret)) = (id, secret) else {
-                return Err(Failure::new(Exit::Failed, "pveum's answer has no token in it")
+                return Err(CommandFailure::new(Exit::Failed, "pveum's answer has no token in it")
                     .hint("run `evenkeel setup` again: it makes another token"));
             };
             write(&SetupFile { text: format!("{id}={secret}\n"), ..file.clone() }, node)?;
@@ -182,16 +182,17 @@ fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), Failure> {
 }
 
 /// One command of the node's own; what it said.
-fn run_command(words: &[String]) -> Result<String, Failure> {
+fn run_command(words: &[String]) -> Result<String, CommandFailure> {
     let (program, arguments) = words.split_first().expect("a command has a name");
     let ran = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let ran = ran
-        .map_err(|error| Failure::new(Exit::Failed, format!("{program} cannot be run: {error}")))?;
+    let ran = ran.map_err(|error| {
+        CommandFailure::new(Exit::Failed, format!("{program} cannot be run: {error}"))
+    })?;
     if !ran.status.success() {
         let said = String::from_utf8_lossy(&ran.stderr);
         let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let message = format!("`{}` failed: {}", words.join(" "), said.join("; "));
-        return Err(Failure::new(Exit::Failed, message).hint(
+        return Err(CommandFailure::new(Exit::Failed, message).hint(
             "what was done before it stays; run `evenkeel setup` again when that is mended",
         ));
     }
@@ -199,19 +200,17 @@ fn run_command(words: &[String]) -> Result<String, Failure> {
 }
 
 /// Whole or not at all, and never readable by others in between.
-fn write(file: &SetupFile, node: &NodeView) -> Result<(), Failure> {
+fn write(file: &SetupFile, node: &NodeView) -> Result<(), CommandFailure> {
     let place = node.at(file.path);
-    let passing = format!("{place}.new");
-    let mut options = fs_err::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut handle = options.open(&passing)?;
-    handle.write_all(file.text.as_bytes())?;
-    handle.sync_all()?;
-    own(Utf8Path::new(&passing), file.mode, if file.for_agent { node.group } else { None })?;
-    Ok(fs_err::rename(&passing, place.as_std_path())?)
+    let group = node.group.filter(|_| file.for_agent);
+    let atomic =
+        AtomicFile { owner: (None, group), ..AtomicFile::with_mode(FileMode::Exactly(file.mode)) };
+    atomic.write(place.as_std_path(), file.text.as_bytes()).map_err(|error| {
+        CommandFailure::new(Exit::Failed, format!("cannot write {place}")).because(error)
+    })
 }
 
-fn own(place: &Utf8Path, mode: u32, group: Option<u32>) -> Result<(), Failure> {
+fn own(place: &Utf8Path, mode: u32, group: Option<u32>) -> Result<(), CommandFailure> {
     use std::os::unix::fs::PermissionsExt as _;
     if let Some(group) = group {
         fs_err::os::unix::fs::chown(place.as_std_path(), None, Some(group))?;

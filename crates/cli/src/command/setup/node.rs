@@ -15,7 +15,7 @@ use super::super::validate::taken_from_hub;
 use super::steps::{
     AGENT_TOML, CA_FILE, HUB_CA_FILE, HUB_CREDENTIAL, STATE, TOKEN_FILE, TRUST_FILE, UNIT,
 };
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// Who the agent is to Proxmox VE.
 pub(super) const USER: &str = "evenkeel@pve";
@@ -62,7 +62,7 @@ pub(super) enum UnitState {
 }
 
 impl UnitState {
-    fn look() -> Result<Self, Failure> {
+    fn look() -> Result<Self, CommandFailure> {
         let enabled = command("systemctl", &["is-enabled", UNIT])?.is_some();
         let active = command("systemctl", &["is-active", UNIT])?.is_some();
         Ok(match (enabled, active) {
@@ -74,28 +74,34 @@ impl UnitState {
 }
 
 impl NodeView {
-    pub(super) fn look(root: &Utf8Path) -> Result<Self, Failure> {
+    pub(super) fn look(root: &Utf8Path) -> Result<Self, CommandFailure> {
         let local = root.join("etc/pve/local");
         let name = std::fs::read_link(&local)
             .ok()
             .and_then(|link| link.file_name().and_then(|name| name.to_str()).map(str::to_owned));
         let Some(name) = name else { return Err(no_node(&local)) };
         if root == "/" && !rustix::process::geteuid().is_root() {
-            return Err(Failure::new(Exit::Denied, "setup makes users and files of the system's")
-                .hint("run it as root"));
+            return Err(CommandFailure::new(
+                Exit::Denied,
+                "setup makes users and files of the system's",
+            )
+            .hint("run it as root"));
         }
         let version = asked("pvesh", &["get", "/version"])?;
         let release =
             version["release"].as_str().or_else(|| version["version"].as_str()).unwrap_or_default();
         let release: Release = release.parse().map_err(|error| {
-            Failure::new(
+            CommandFailure::new(
                 Exit::Failed,
                 format!("the release of this node is not understood: {error}"),
             )
         })?;
         if command("systemctl", &["cat", UNIT])?.is_none() {
-            return Err(Failure::new(Exit::NotFound, format!("the unit {UNIT} is not installed"))
-                .hint("install the Debian package, or see docs/guide/install.md"));
+            return Err(CommandFailure::new(
+                Exit::NotFound,
+                format!("the unit {UNIT} is not installed"),
+            )
+            .hint("install the Debian package, or see docs/guide/install.md"));
         }
         let users = asked("pveum", &["user", "list"])?;
         let has_user = entries(&users).any(|user| user["userid"] == USER);
@@ -135,7 +141,7 @@ impl NodeView {
         Ok(view)
     }
 
-    fn read_files(&mut self) -> Result<(), Failure> {
+    fn read_files(&mut self) -> Result<(), CommandFailure> {
         self.group = read(&self.at("/etc/group"))?.and_then(|text| {
             let line = text
                 .lines()
@@ -144,7 +150,7 @@ impl NodeView {
             line.split(':').nth(1)?.parse().ok()
         });
         if self.group.is_none() && self.root == "/" {
-            return Err(Failure::new(Exit::NotFound, format!("there is no group {GROUP}"))
+            return Err(CommandFailure::new(Exit::NotFound, format!("there is no group {GROUP}"))
                 .hint("install the Debian package, which makes the agent's user"));
         }
         // A certificate of the administrator's own has another authority, which nobody can name from here.
@@ -180,7 +186,7 @@ impl NodeView {
     }
 
     /// Whether the agent takes its documents from a hub.
-    pub(super) fn hub_config(&self) -> Result<Option<AgentConfig>, Failure> {
+    pub(super) fn hub_config(&self) -> Result<Option<AgentConfig>, CommandFailure> {
         if self.file(AGENT_TOML).is_none() {
             return Ok(None);
         }
@@ -189,7 +195,7 @@ impl NodeView {
     }
 
     /// What is declared, in files or in the hub's last document; nothing if nobody has written anything yet.
-    pub(super) fn desired(&self, path: &Utf8Path) -> Result<Desired, Failure> {
+    pub(super) fn desired(&self, path: &Utf8Path) -> Result<Desired, CommandFailure> {
         if let Ok(Some(config)) = self.hub_config() {
             let state = StateDir::new(self.at(STATE).as_std_path());
             // Before the first document there is nothing to keep.
@@ -199,7 +205,7 @@ impl NodeView {
         let place = self.at(path.as_str());
         match load_believed(place.as_std_path()).map(|loaded| loaded.desired) {
             Ok(Ok(desired)) => Ok(desired),
-            Ok(Err(_)) => Err(Failure::new(
+            Ok(Err(_)) => Err(CommandFailure::new(
                 Exit::Invalid,
                 format!("the desired files in {path} have mistakes"),
             )
@@ -210,8 +216,8 @@ impl NodeView {
     }
 }
 
-fn no_node(local: &Utf8Path) -> Failure {
-    Failure::new(Exit::Failed, format!("this machine is no Proxmox VE node: there is no {local}"))
+fn no_node(local: &Utf8Path) -> CommandFailure {
+    CommandFailure::new(Exit::Failed, format!("this machine is no Proxmox VE node: there is no {local}"))
         .hint("run setup on the node itself; for an agent elsewhere docs/guide/install.md has the commands")
 }
 
@@ -229,14 +235,17 @@ fn privileges(role: &Value) -> Vec<String> {
 }
 
 /// What one of the node's own tools answers.
-fn asked(program: &str, words: &[&str]) -> Result<Value, Failure> {
+fn asked(program: &str, words: &[&str]) -> Result<Value, CommandFailure> {
     let line = [words, &["--output-format", "json"]].concat();
     let Some(text) = command(program, &line)? else {
-        return Err(Failure::new(Exit::Failed, format!("`{program} {}` failed", line.join(" ")))
-            .hint("run it yourself and see what it says"));
+        return Err(CommandFailure::new(
+            Exit::Failed,
+            format!("`{program} {}` failed", line.join(" ")),
+        )
+        .hint("run it yourself and see what it says"));
     };
     serde_json::from_str(&text).map_err(|error| {
-        Failure::new(
+        CommandFailure::new(
             Exit::Failed,
             format!("`{program} {}` did not answer in JSON: {error}", line.join(" ")),
         )
@@ -244,22 +253,22 @@ fn asked(program: &str, words: &[&str]) -> Result<Value, Failure> {
 }
 
 /// What a command says; none if it ends with an error.
-fn command(program: &str, words: &[&str]) -> Result<Option<String>, Failure> {
+fn command(program: &str, words: &[&str]) -> Result<Option<String>, CommandFailure> {
     let ran = Command::new(program).args(words).stdin(Stdio::null()).stderr(Stdio::null()).output();
     match ran {
         Ok(ran) => Ok(ran.status.success().then(|| String::from_utf8_lossy(&ran.stdout).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(Failure::new(Exit::Failed, format!("this machine is no Proxmox VE node: there is no {program}"))
+            Err(CommandFailure::new(Exit::Failed, format!("this machine is no Proxmox VE node: there is no {program}"))
                 .hint("run setup on the node itself; for an agent elsewhere docs/guide/install.md has the commands"))
         }
-        Err(error) => Err(Failure::new(Exit::Failed, format!("{program} cannot be run: {error}"))),
+        Err(error) => Err(CommandFailure::new(Exit::Failed, format!("{program} cannot be run: {error}"))),
     }
 }
 
-fn read(path: &Utf8Path) -> Result<Option<String>, Failure> {
+fn read(path: &Utf8Path) -> Result<Option<String>, CommandFailure> {
     match fs_err::read_to_string(path.as_std_path()) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::wrapping(Exit::Failed, error)),
+        Err(error) => Err(CommandFailure::wrapping(Exit::Failed, error)),
     }
 }

@@ -9,7 +9,7 @@ use evenkeel_core::words::diagnostic::{FILE_BYTES_MAX, SourceFile, Sources};
 
 use super::started_file;
 use crate::cli::EnrolArgs;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::{file, trust};
 
 /// The largest file read for one key: a `.pub` file has some hundred bytes.
@@ -18,7 +18,7 @@ const KEY_FILE_BYTES_MAX: usize = 64 * 1024;
 /// How the line of a `.pub` file begins; a line of `allowed_signers` begins with a name.
 pub(in crate::command) const KEY_TYPES: [&str; 4] = ["ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-"];
 
-pub(crate) fn run(arguments: &EnrolArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &EnrolArgs) -> Result<Exit, CommandFailure> {
     let signer = signer(arguments)?;
     let path = &arguments.trust;
     let there = path.as_std_path().exists();
@@ -34,23 +34,25 @@ pub(crate) fn run(arguments: &EnrolArgs) -> Result<Exit, Failure> {
 }
 
 /// The signer of a `.pub` file and a name, or of a line that has both.
-fn signer(arguments: &EnrolArgs) -> Result<Signer, Failure> {
+fn signer(arguments: &EnrolArgs) -> Result<Signer, CommandFailure> {
     let path = &arguments.key;
     let line = one_line(path)?;
     if arguments.name.is_none() && KEY_TYPES.iter().any(|kind| line.starts_with(kind)) {
         let message = format!("{path} is a public key, and nothing says whose");
-        return Err(Failure::new(Exit::Usage, message).hint("add --name NAME, such as --name anna"));
+        return Err(
+            CommandFailure::new(Exit::Usage, message).hint("add --name NAME, such as --name anna")
+        );
     }
     let signer = match &arguments.name {
         Some(name) => enrol::from_public_key(&name.to_string(), arguments.role, &line),
         None => enrol::from_allowed_signers(&line, arguments.role),
     };
-    let mut signer = signer.map_err(|refusal| Failure::from(refusal).in_file(path))?;
+    let mut signer = signer.map_err(|refusal| CommandFailure::from(refusal).in_file(path))?;
     match arguments.sk {
         Some(_) if !signer.key.key_type().is_security_key() => {
             let message =
                 format!("{path} is no FIDO key, which alone can ask for a touch or a PIN");
-            return Err(Failure::new(Exit::Usage, message).hint("leave --sk out"));
+            return Err(CommandFailure::new(Exit::Usage, message).hint("leave --sk out"));
         }
         Some(policy) => signer.sk = policy,
         None => {}
@@ -59,7 +61,7 @@ fn signer(arguments: &EnrolArgs) -> Result<Signer, Failure> {
 }
 
 /// The one line of a file that is not empty and no comment.
-pub(in crate::command) fn one_line(path: &Utf8Path) -> Result<String, Failure> {
+pub(in crate::command) fn one_line(path: &Utf8Path) -> Result<String, CommandFailure> {
     let text = file::read_text(path, KEY_FILE_BYTES_MAX)?;
     let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     match (lines.next(), lines.next()) {
@@ -67,25 +69,23 @@ pub(in crate::command) fn one_line(path: &Utf8Path) -> Result<String, Failure> {
         (Some(line), None) => Ok(line.to_owned()),
         (Some(first), Some(_)) if first.starts_with("-----BEGIN") => Err(private(path)),
         (Some(_), Some(_)) => {
-            Err(Failure::new(Exit::Invalid, format!("{path} has more than one line"))
+            Err(CommandFailure::new(Exit::Invalid, format!("{path} has more than one line"))
                 .hint("enrol one key at a time: put its line into a file of its own"))
         }
-        (None, _) => {
-            Err(Failure::new(Exit::Invalid, format!("{path} holds no key"))
-                .hint("name a .pub file"))
-        }
+        (None, _) => Err(CommandFailure::new(Exit::Invalid, format!("{path} holds no key"))
+            .hint("name a .pub file")),
     }
 }
 
-fn private(path: &Utf8Path) -> Failure {
-    Failure::new(
+fn private(path: &Utf8Path) -> CommandFailure {
+    CommandFailure::new(
         Exit::Invalid,
         format!("{path} is a private key; only the public part is enrolled"),
     )
     .hint(format!("name {path}.pub"))
 }
 
-fn not_added(error: EditError, path: &Utf8Path, text: &str, signer: &Signer) -> Failure {
+fn not_added(error: EditError, path: &Utf8Path, text: &str, signer: &Signer) -> CommandFailure {
     match error {
         EditError::File(errors) => {
             let mut sources = Sources::default();
@@ -96,16 +96,16 @@ fn not_added(error: EditError, path: &Utf8Path, text: &str, signer: &Signer) -> 
             }
             // The file reads, so what is wrong came with the new signer: its name or key is there.
             let why = errors.first().map_or_else(String::new, |first| first.message.clone());
-            Failure::new(Exit::Invalid, format!("{} was not enrolled: {why}", signer.name))
+            CommandFailure::new(Exit::Invalid, format!("{} was not enrolled: {why}", signer.name))
                 .hint("one role and one name per key; nothing was written")
         }
         EditError::NoSuchSigner(_) | EditError::ByHand(_) => {
-            Failure::new(Exit::Invalid, error.to_string()).hint("nothing was written")
+            CommandFailure::new(Exit::Invalid, error.to_string()).hint("nothing was written")
         }
     }
 }
 
-fn tell_what_is_missing(path: &Utf8Path, text: &str) -> Result<Exit, Failure> {
+fn tell_what_is_missing(path: &Utf8Path, text: &str) -> Result<Exit, CommandFailure> {
     let source = SourceFile::new(evenkeel_core::words::diagnostic::FileId(0), path.as_str(), text);
     let signers = trust_file::parse(&source).map(|file| file.signers).unwrap_or_default();
     for role in Role::NEEDED {

@@ -16,15 +16,15 @@ use evenkeel_core::model::id::HostId;
 use evenkeel_core::sign::{HostBinding, PublicKey, Signer, TrustedSigners, Validity, time};
 
 use super::enrol::one_line;
-use crate::cli::{ListArgs, OutputFormat, Place};
+use crate::cli::{ListArgs, OutputFormat, StatePlace};
 use crate::command::without_agent::journal_state;
 use crate::connect::{configuration_file, state_dir};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::format::signers::SignersFormat;
 use crate::signing::trust;
 use crate::{format, terminal};
 
-pub(crate) async fn run(arguments: &ListArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &ListArgs) -> Result<Exit, CommandFailure> {
     let (trust, origin) = match &arguments.trust {
         Some(path) => (Some(trust::load(path, &arguments.rotation)?), path.to_string()),
         None => of_host(&arguments.local.place).await?,
@@ -44,7 +44,7 @@ pub(crate) async fn run(arguments: &ListArgs) -> Result<Exit, Failure> {
 }
 
 /// The signers this host goes by now, and its trust file.
-async fn of_host(place: &Place) -> Result<(Option<TrustedSigners>, String), Failure> {
+async fn of_host(place: &StatePlace) -> Result<(Option<TrustedSigners>, String), CommandFailure> {
     let config = configuration_file(place.config.as_deref())?;
     let state = state_dir(place.state.as_deref(), &config);
     let file = config.trust.path();
@@ -59,19 +59,22 @@ async fn of_host(place: &Place) -> Result<(Option<TrustedSigners>, String), Fail
     let journal = journal_state(&state)?.unwrap_or_default();
     let authority = Authority::load(Some(&file), host, &journal).map_err(|error| {
         let hint = error.hint();
-        Failure::wrapping(Exit::Invalid, error).hint(hint)
+        CommandFailure::wrapping(Exit::Invalid, error).hint(hint)
     })?;
     Ok((authority.trust().cloned(), origin))
 }
 
 /// This host as rotations name it; none if it has no key yet.
-async fn host(config: &AgentConfig, state: &StateDir) -> Result<Option<HostBinding>, Failure> {
+async fn host(
+    config: &AgentConfig,
+    state: &StateDir,
+) -> Result<Option<HostBinding>, CommandFailure> {
     let path = state.path().join("host_key.pub");
     let Some(path) = Utf8Path::from_path(&path).filter(|path| path.as_std_path().exists()) else {
         return Ok(None);
     };
     let key = PublicKey::from_line(&one_line(path)?)
-        .map_err(|refusal| Failure::from(refusal).in_file(path))?;
+        .map_err(|refusal| CommandFailure::from(refusal).in_file(path))?;
     let named = config
         .host_id
         .clone()
@@ -79,7 +82,7 @@ async fn host(config: &AgentConfig, state: &StateDir) -> Result<Option<HostBindi
     let id = match named {
         Some(id) => id,
         None => of_agent(state).await.ok_or_else(|| {
-            Failure::new(Exit::Invalid, "nothing says under which name this host signs")
+            CommandFailure::new(Exit::Invalid, "nothing says under which name this host signs")
                 .hint("set `host_id` in agent.toml, or start the agent")
         })?,
     };

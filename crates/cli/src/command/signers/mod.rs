@@ -11,9 +11,9 @@ mod started_file;
 use evenkeel_core::sign::RotationAuthority;
 
 use crate::cli::SignersVerb;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
-pub(crate) async fn run(arguments: &SignersVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SignersVerb) -> Result<Exit, CommandFailure> {
     match arguments {
         SignersVerb::List(arguments) => list::run(arguments).await,
         SignersVerb::Enrol(arguments) => enrol::run(arguments),

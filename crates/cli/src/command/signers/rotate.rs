@@ -18,7 +18,7 @@ use evenkeel_core::words::diagnostic::FILE_BYTES_MAX;
 
 use super::enrol::one_line;
 use crate::cli::{Addition, RotateArgs};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::known_hosts::KnownHosts;
 use crate::signing::{file, now, trust, window};
@@ -28,7 +28,10 @@ use crate::terminal;
 const IN_A_SCRIPT: &str = "a script gives --prepare FILE in place of --key and --out, and runs the commands that this \
                            prints: they name what is signed";
 
-pub(crate) fn run(arguments: &RotateArgs, authority: RotationAuthority) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    arguments: &RotateArgs,
+    authority: RotationAuthority,
+) -> Result<Exit, CommandFailure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
         file::must_be_free(path, arguments.writing.force)?;
     }
@@ -64,10 +67,10 @@ pub(crate) fn run(arguments: &RotateArgs, authority: RotationAuthority) -> Resul
 }
 
 /// The signers to add, with the file each came from.
-fn additions(arguments: &RotateArgs) -> Result<Vec<(Signer, Utf8PathBuf)>, Failure> {
+fn additions(arguments: &RotateArgs) -> Result<Vec<(Signer, Utf8PathBuf)>, CommandFailure> {
     let one = |Addition { name, key }: &Addition, role: Role| {
         let made = enrol::from_public_key(&name.to_string(), role, &one_line(key)?);
-        let mut signer = made.map_err(|refusal| Failure::from(refusal).in_file(key))?;
+        let mut signer = made.map_err(|refusal| CommandFailure::from(refusal).in_file(key))?;
         if signer.key.key_type().is_security_key() {
             signer.sk = arguments.sk;
         }
@@ -84,7 +87,7 @@ fn rotation(
     authority: RotationAuthority,
     trust: &TrustedSigners,
     added: &[(Signer, Utf8PathBuf)],
-) -> Result<Rotation, Failure> {
+) -> Result<Rotation, CommandFailure> {
     let known = KnownHosts::read(&arguments.hosts)?;
     let host = known.key_of(&arguments.host)?;
     let host = HostBinding { id: arguments.host.clone(), key: host.fingerprint() };
@@ -92,7 +95,7 @@ fn rotation(
     let signers = changed(arguments, trust, added)?;
     // The rules of every list of signers, asked before anybody touches a key.
     TrustedSigners::genesis(version, signers.clone()).map_err(|refusal| {
-        Failure::new(Exit::Invalid, format!("these would be no signers: {}", refusal.detail))
+        CommandFailure::new(Exit::Invalid, format!("these would be no signers: {}", refusal.detail))
             .hint("each role needs a key, each key and each name stands once")
     })?;
     let clock = match arguments.set_clock.as_slice() {
@@ -103,7 +106,9 @@ fn rotation(
     let keeps_signers = arguments.remove.is_empty() && added.is_empty();
     if clock == ClockChange::Keep && keeps_rules && keeps_signers {
         let message = "nothing would change";
-        return Err(Failure::new(Exit::Usage, message).hint("name changes with --add and --remove"));
+        return Err(
+            CommandFailure::new(Exit::Usage, message).hint("name changes with --add and --remove")
+        );
     }
     // A host judges the window by its own time: by its mark, where that is ahead.
     let from = match (clock, authority) {
@@ -112,7 +117,7 @@ fn rotation(
         (ClockChange::Set { .. }, RotationAuthority::Planned) => {
             let message = "only a recovery key sets the mark of time of a host";
             let hint = "use `evenkeel signers recover --set-clock FROM TO`";
-            return Err(Failure::new(Exit::Denied, message).hint(hint));
+            return Err(CommandFailure::new(Exit::Denied, message).hint(hint));
         }
     };
     Ok(Rotation {
@@ -129,10 +134,10 @@ fn rotation(
 }
 
 /// The rules in a file as root's agent.toml has them; what else is in it is not looked at.
-fn approval_rules(path: &Utf8Path) -> Result<ApprovalRules, Failure> {
+fn approval_rules(path: &Utf8Path) -> Result<ApprovalRules, CommandFailure> {
     let text = file::read_text(path, FILE_BYTES_MAX)?;
     ApprovalRules::of_agent_file(&text).map_err(|why| {
-        Failure::new(Exit::Invalid, format!("{path} has no rules that can be read: {why}"))
+        CommandFailure::new(Exit::Invalid, format!("{path} has no rules that can be read: {why}"))
             .hint("write them as agent.toml does: [[policy.approve]], signers = 2")
     })
 }
@@ -142,14 +147,16 @@ fn approval_rules(path: &Utf8Path) -> Result<ApprovalRules, Failure> {
 fn next_version(
     authority: RotationAuthority,
     trust: &TrustedSigners,
-) -> Result<TrustVersion, Failure> {
+) -> Result<TrustVersion, CommandFailure> {
     let next = match authority {
         RotationAuthority::Planned => trust.version().next(),
         RotationAuthority::Recovery => {
             trust.version().0.checked_add(PLANNED_LINKS_MAX as u64 + 1).map(TrustVersion)
         }
     };
-    next.ok_or_else(|| Failure::new(Exit::Failed, "the version of the trust store cannot go on"))
+    next.ok_or_else(|| {
+        CommandFailure::new(Exit::Failed, "the version of the trust store cannot go on")
+    })
 }
 
 /// The list after the changes, in an order a person can read; the store keeps it by key.
@@ -157,7 +164,7 @@ fn changed(
     arguments: &RotateArgs,
     trust: &TrustedSigners,
     added: &[(Signer, Utf8PathBuf)],
-) -> Result<Vec<Signer>, Failure> {
+) -> Result<Vec<Signer>, CommandFailure> {
     let mut signers: Vec<Signer> = trust.signers().cloned().collect();
     for name in &arguments.remove {
         let before = signers.len();
@@ -175,8 +182,8 @@ fn changed(
     Ok(signers)
 }
 
-fn no_such_signer(name: &SignerName) -> Failure {
-    Failure::new(Exit::NotFound, format!("there is no signer {name}"))
+fn no_such_signer(name: &SignerName) -> CommandFailure {
+    CommandFailure::new(Exit::NotFound, format!("there is no signer {name}"))
         .hint("`evenkeel signers list` shows the names")
 }
 
@@ -208,7 +215,7 @@ fn possession(
     path: &Utf8Path,
     authority: RotationAuthority,
     bytes: &[u8],
-) -> Result<MadeSignature, Failure> {
+) -> Result<MadeSignature, CommandFailure> {
     let made = keygen::sign(path, authority.namespace(), bytes).map_err(|failure| {
         let hint = format!(
             "if the key is elsewhere, add --elsewhere {} and let its holder run `evenkeel sign`",
@@ -225,7 +232,7 @@ fn judged(
     rotation: &Rotation,
     trust: &TrustedSigners,
     arguments: &RotateArgs,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let envelope = Envelope::parse(sealed.as_bytes())?;
     let signed_by = |signer: &Signer| {
         envelope.signatures().iter().any(|signature| signature.key_blob() == signer.key.blob())
@@ -243,11 +250,15 @@ fn judged(
         return Ok(());
     }
     let message = format!("none of the host's {role} keys signed");
-    Err(Failure::new(Exit::Denied, message)
+    Err(CommandFailure::new(Exit::Denied, message)
         .hint("sign with one that `evenkeel signers list` shows"))
 }
 
-fn tell(out: &Utf8Path, rotation: &Rotation, arguments: &RotateArgs) -> Result<Exit, Failure> {
+fn tell(
+    out: &Utf8Path,
+    rotation: &Rotation,
+    arguments: &RotateArgs,
+) -> Result<Exit, CommandFailure> {
     writeln!(
         std::io::stdout(),
         "wrote {out}: version {} for {}",
@@ -270,7 +281,7 @@ fn prepared(
     authority: RotationAuthority,
     bytes: &[u8],
     added: &[(Signer, Utf8PathBuf)],
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     file::write(path, bytes, arguments.writing.force)?;
     writeln!(std::io::stdout(), "wrote {path}, not signed yet")?;
     let mut err = std::io::stderr();

@@ -15,11 +15,15 @@ use super::super::without_agent::journal_state;
 use crate::cli::EnrolArgs;
 use crate::command::enrol::host_id;
 use crate::connect::{configuration_file, state_dir};
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::signing::keygen::quoted;
 
 /// Refuses where the agent of this host would not start with the file after one more signer.
-pub(super) fn refuse(arguments: &EnrolArgs, text: &str, signer: &Signer) -> Result<(), Failure> {
+pub(super) fn refuse(
+    arguments: &EnrolArgs,
+    text: &str,
+    signer: &Signer,
+) -> Result<(), CommandFailure> {
     let config = match configuration_file(arguments.place.config.as_deref()) {
         // Signers may be enrolled before the agent is configured.
         Err(failure) if failure.exit == Exit::NotFound => AgentConfig::default(),
@@ -35,7 +39,7 @@ pub(super) fn refuse(arguments: &EnrolArgs, text: &str, signer: &Signer) -> Resu
     };
     let started = journal.as_ref().map(started_trust).transpose().map_err(|error| {
         let hint = error.hint();
-        Failure::wrapping(Exit::Invalid, error).hint(hint)
+        CommandFailure::wrapping(Exit::Invalid, error).hint(hint)
     })?;
     let Some(StartedTrust { version: _, head, newest }) = started.flatten() else { return Ok(()) };
     let source = SourceFile::new(FileId(0), arguments.trust.as_str(), text);
@@ -60,7 +64,7 @@ pub(super) fn refuse(arguments: &EnrolArgs, text: &str, signer: &Signer) -> Resu
     } else {
         ""
     };
-    Err(Failure::new(Exit::Failed, message).hint(format!(
+    Err(CommandFailure::new(Exit::Failed, message).hint(format!(
         "bring the key in by a rotation: {rotation}; then `evenkeel submit rotation.json` on the host{since}"
     )))
 }

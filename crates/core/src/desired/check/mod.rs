@@ -2,9 +2,10 @@
 //!
 //! Collects all errors, each with its place in the text; knows nothing of any syntax. Values are read by
 //! `field.rs`; defaults and profiles, which many guests share, are checked once by `shared.rs`; what a guest is made from
-//! is read by `source.rs`. What only the node can tell (its release, root's keys) is left to the planner.
+//! is read by `source.rs`, and what it gets once by `first.rs`. What only the node can tell (its release, root's keys) is left to the planner.
 
 mod ending;
+mod first;
 mod shared;
 mod source;
 mod unknown;
@@ -23,7 +24,7 @@ use crate::model::id::{GuestId, GuestKind, VmId};
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 use crate::value::Value;
 use crate::words::diagnostic::{Code, Diagnostic, MistakeList, Sources, Span, did_you_mean};
-use ending::is_in_bin;
+use ending::{is_absent, is_in_bin};
 pub(super) use shared::PROFILE_NAME_MAX;
 use shared::SharedLayers;
 
@@ -157,56 +158,6 @@ impl<'a> DesiredChecker<'a> {
             .at(block.key_span, format!("this {what}"))
             .hint("add kind = \"lxc\" for a container, or \"qemu\" for a machine");
         self.errors.push(diagnostic);
-    }
-
-    /// An absent guest has a kind, a state, perhaps a mode and where it is saved first, and nothing else. Of the defaults of its kind only the
-    /// mode is for it: who observes all guests observes this one too.
-    fn absent(
-        &mut self,
-        id: GuestId,
-        entries: &[TreeEntry],
-    ) -> (WantedState, ReconcileMode, GuestOrigins) {
-        let mut own = Layer::default();
-        let mut origins = GuestOrigins::default();
-        let mut final_backup = None;
-        for entry in entries {
-            match entry.key.as_str() {
-                "kind" => {}
-                "final_backup" => {
-                    final_backup = self.final_backup(entry);
-                    let origin = Origin { layer: LayerName::Guest, span: entry.key_span };
-                    origins.words.insert("final_backup", origin);
-                }
-                "state" => {
-                    let origin = Origin { layer: LayerName::Guest, span: entry.key_span };
-                    origins.words.insert("state", origin);
-                }
-                "mode" => own.mode = self.mode(&LayerName::Guest, entry),
-                _ => {
-                    let message =
-                        format!("`{}` is declared for a guest that shall be absent", entry.key);
-                    let diagnostic = Diagnostic::new(Code::Contradiction, message)
-                        .at(entry.key_span, "of no use here");
-                    let hint = match entry.key.as_str() {
-                        // The journal knows what the guest was made as.
-                        "scratch" => {
-                            "leave it out: it counts when a guest is made, and is remembered"
-                                .to_owned()
-                        }
-                        _ => {
-                            format!("keep only `kind`, `state`, `mode` and `final_backup` for {id}")
-                        }
-                    };
-                    self.errors.push(diagnostic.hint(hint));
-                }
-            }
-        }
-        let mode = own.mode.or_else(|| self.shared.defaults(id.kind)?.mode.clone());
-        if let Some(mode) = &mode {
-            origins.words.insert("mode", mode.origin.clone());
-        }
-        let mode = mode.map(|mode| mode.value).unwrap_or_default();
-        (WantedState::Absent { final_backup }, mode, origins)
     }
 
     /// What one block says, whoever it is for.
@@ -478,10 +429,6 @@ impl<'a> DesiredChecker<'a> {
 
 fn placed<T>(layer: &LayerName, entry: &TreeEntry, value: T) -> Placed<T> {
     Placed { value, origin: Origin { layer: layer.clone(), span: entry.key_span } }
-}
-
-fn is_absent(guest: &Node) -> bool {
-    guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
 }
 
 /// `"lxc" or "qemu"`.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use crate::model::id::{GuestId, IdError};
-use crate::value::spell::Spelled;
+use crate::value::spell::SpelledValue;
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
@@ -64,7 +64,7 @@ impl FromStr for FileFormat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileLine {
     /// A key and its value.
-    Declare(String, Spelled),
+    Declare(String, SpelledValue),
     /// What a reader would miss.
     Comment(String),
 }
@@ -102,15 +102,15 @@ fn yaml(guest: GuestId, lines: &[FileLine]) -> String {
     text
 }
 
-fn yaml_value(value: &Spelled) -> String {
+fn yaml_value(value: &SpelledValue) -> String {
     match value {
-        Spelled::Bool(on) => on.to_string(),
-        Spelled::Number(number) => number.clone(),
-        Spelled::Text(text) => yaml_text(text),
-        Spelled::List(items) => {
+        SpelledValue::Bool(on) => on.to_string(),
+        SpelledValue::Number(number) => number.clone(),
+        SpelledValue::Text(text) => yaml_text(text),
+        SpelledValue::List(items) => {
             format!("[{}]", items.iter().map(|item| yaml_text(item)).collect::<Vec<_>>().join(", "))
         }
-        Spelled::Table(parts) => {
+        SpelledValue::Table(parts) => {
             let parts = parts.iter().map(|(name, value)| format!("{name}: {}", yaml_value(value)));
             format!("{{ {} }}", parts.collect::<Vec<_>>().join(", "))
         }
@@ -143,16 +143,16 @@ fn json(guest: GuestId, lines: &[FileLine]) -> String {
     format!("{{\n  \"guest\": {{\n    \"{vmid}\": {{\n{declared}\n    }}\n  }}\n}}\n")
 }
 
-fn json_value(value: &Spelled) -> String {
+fn json_value(value: &SpelledValue) -> String {
     match value {
-        Spelled::Bool(on) => on.to_string(),
-        Spelled::Number(number) => number.clone(),
-        Spelled::Text(text) => json_text(text),
-        Spelled::List(items) => {
+        SpelledValue::Bool(on) => on.to_string(),
+        SpelledValue::Number(number) => number.clone(),
+        SpelledValue::Text(text) => json_text(text),
+        SpelledValue::List(items) => {
             format!("[{}]", items.iter().map(|item| json_text(item)).collect::<Vec<_>>().join(", "))
         }
-        Spelled::Table(parts) => {
-            let part = |(name, value): &(String, Spelled)| {
+        SpelledValue::Table(parts) => {
+            let part = |(name, value): &(String, SpelledValue)| {
                 format!("{}: {}", json_text(name), json_value(value))
             };
             format!("{{ {} }}", parts.iter().map(part).collect::<Vec<_>>().join(", "))

@@ -19,7 +19,7 @@ use crate::desired::tree::Tree;
 use crate::model::id::VmId;
 use crate::registry::{Absent, Declarable, Hazard, ValueFormat};
 use crate::value::compare::{Conventions, Difference, difference};
-use crate::value::spell::{PartChoice, Spelled, spelled};
+use crate::value::spell::{PartChoice, SpelledValue, spelled};
 use crate::value::{Value, read};
 use crate::words::diagnostic::SourceFile;
 
@@ -34,7 +34,7 @@ pub struct DesiredFile {
 
 /// The desired file of one guest, in a syntax.
 pub fn desired_file(guest: &Guest, conventions: Conventions, format: FileFormat) -> DesiredFile {
-    let text = |text: &str| Spelled::Text(text.to_owned());
+    let text = |text: &str| SpelledValue::Text(text.to_owned());
     let mut lines = vec![FileLine::Declare("kind".to_owned(), text(guest.id.kind.as_str()))];
     match guest.power {
         Power::Running => lines.push(FileLine::Declare("run".to_owned(), text("running"))),
@@ -44,7 +44,7 @@ pub fn desired_file(guest: &Guest, conventions: Conventions, format: FileFormat)
         Power::Stopped | Power::Paused | Power::Unknown => {}
     }
     if guest.template {
-        lines.push(FileLine::Declare("template".to_owned(), Spelled::Bool(true)));
+        lines.push(FileLine::Declare("template".to_owned(), SpelledValue::Bool(true)));
     }
     match &guest.config {
         Ok(config) => {

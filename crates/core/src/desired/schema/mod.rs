@@ -49,37 +49,6 @@ pub fn schema() -> Value {
         definitions.define(kind.as_str(), guest);
         definitions.define(&format!("{kind}-shared"), shared);
     }
-    let of_kind = |ending: &str| {
-        json!({
-            "if": { "properties": { "kind": { "const": "lxc" } } },
-            "then": { "$ref": format!("#/$defs/lxc{ending}") },
-            "else": { "$ref": format!("#/$defs/qemu{ending}") },
-        })
-    };
-    let kind = json!({ "description": "Container or virtual machine.", "enum": ["lxc", "qemu"] });
-    // A guest may leave its kind to a profile, which may stand in another file.
-    let guest = json!({
-        "type": "object",
-        "anyOf": [{ "required": ["kind"] }, { "required": ["use"] }],
-        "properties": { "kind": kind },
-        "if": { "required": ["kind"] },
-        "then": of_kind(""),
-        "else": { "anyOf": [{ "$ref": "#/$defs/lxc" }, { "$ref": "#/$defs/qemu" }] },
-    });
-    let profile = json!({
-        "type": "object",
-        "required": ["kind"],
-        "properties": { "kind": kind },
-        "allOf": [of_kind("-shared")],
-    });
-    let defaults = |kind: GuestKind| {
-        json!({
-            "description": format!("What holds for every {kind} guest that does not say otherwise."),
-            "type": "object",
-            "properties": { "kind": false },
-            "$ref": format!("#/$defs/{kind}-shared"),
-        })
-    };
     let vmid = pattern::whole(&number::whole(VmId::MIN.into(), VmId::MAX.into()));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -90,26 +59,72 @@ pub fn schema() -> Value {
             "guest": {
                 "description": "The declared guests, by number.",
                 "type": "object",
-                "patternProperties": { vmid: guest },
+                "patternProperties": { vmid: guest_block() },
                 "additionalProperties": false,
                 "maxProperties": GUESTS_MAX,
             },
             "profile": {
                 "description": "What guests share that name it in `use`, by name.",
                 "type": "object",
-                "patternProperties": { profile_name(): profile },
+                "patternProperties": { profile_name(): profile_block() },
                 "additionalProperties": false,
                 "maxProperties": PROFILES_MAX,
             },
             "defaults": {
                 "description": "What holds for every guest of a kind.",
                 "type": "object",
-                "properties": { "lxc": defaults(GuestKind::Lxc), "qemu": defaults(GuestKind::Qemu) },
+                "properties": {
+                    "lxc": defaults_block(GuestKind::Lxc),
+                    "qemu": defaults_block(GuestKind::Qemu),
+                },
                 "additionalProperties": false,
             },
         },
         "additionalProperties": false,
         "$defs": definitions.finish(),
+    })
+}
+
+/// One declared guest. It may leave its kind to a profile, which may stand in another file.
+fn guest_block() -> Value {
+    json!({
+        "type": "object",
+        "anyOf": [{ "required": ["kind"] }, { "required": ["use"] }],
+        "properties": { "kind": kind_word() },
+        "if": { "required": ["kind"] },
+        "then": by_kind(""),
+        "else": { "anyOf": [{ "$ref": "#/$defs/lxc" }, { "$ref": "#/$defs/qemu" }] },
+    })
+}
+
+fn profile_block() -> Value {
+    json!({
+        "type": "object",
+        "required": ["kind"],
+        "properties": { "kind": kind_word() },
+        "allOf": [by_kind("-shared")],
+    })
+}
+
+fn defaults_block(kind: GuestKind) -> Value {
+    json!({
+        "description": format!("What holds for every {kind} guest that does not say otherwise."),
+        "type": "object",
+        "properties": { "kind": false },
+        "$ref": format!("#/$defs/{kind}-shared"),
+    })
+}
+
+fn kind_word() -> Value {
+    json!({ "description": "Container or virtual machine.", "enum": ["lxc", "qemu"] })
+}
+
+/// The definition of the block's own kind.
+fn by_kind(ending: &str) -> Value {
+    json!({
+        "if": { "properties": { "kind": { "const": "lxc" } } },
+        "then": { "$ref": format!("#/$defs/lxc{ending}") },
+        "else": { "$ref": format!("#/$defs/qemu{ending}") },
     })
 }
 

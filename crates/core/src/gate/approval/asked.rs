@@ -61,7 +61,7 @@ fn values(form: ParamForm) -> &'static str {
         ParamForm::Node => "the name of a node",
         ParamForm::Storage => "the name of a storage, such as local-lvm",
         ParamForm::StorageOrNothing => "the name of a storage, such as local, or nothing",
-        ParamForm::LeftOut => "what the backup leaves out; it is read from the guest",
+        ParamForm::LeftOut => "the volumes that the backup leaves out, as the guest says",
         ParamForm::Volume => "a volume, such as local-lvm:vm-101-disk-1",
         ParamForm::Slot => "a slot, such as unused0",
         ParamForm::Keys => "keys with commas between, such as net1,mp0",
@@ -100,7 +100,7 @@ fn slots_of(guest: &Guest) -> String {
     match listed(held.iter().map(String::as_str)) {
         Some(held) => format!("the detached volumes of {} are {held}", guest.id),
         None => format!(
-            "{} has no detached volume; one that is attached is taken off by its desired file first",
+            "{} has no detached volume; to detach one, change its desired file first",
             guest.id
         ),
     }

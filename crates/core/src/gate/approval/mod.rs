@@ -18,6 +18,7 @@ use crate::gate::destroy::Destroy;
 use crate::gate::final_backup::{self, BackupContext, is_listed_in_old_form, left_out};
 use crate::model::id::GuestId;
 use crate::model::reason::{ReasonCode, Refusal};
+use crate::model::secret::masked_param;
 use crate::operate::operation::{Provenance, UnixSeconds};
 use crate::operate::pve_call::detached_volume;
 use crate::plan::{Held, Plan};
@@ -55,6 +56,14 @@ impl WantedItem {
     ) -> Result<Self, Refusal> {
         if let Some(why) = op.not_signable() {
             return Err(Refusal::new(ReasonCode::NotExecutable, why));
+        }
+        // The journal, the hub and every reader see an item whole.
+        let secret = params.iter().find(|(name, text)| masked_param(name, text) != text.as_str());
+        if let Some((name, _)) = secret {
+            let why = format!(
+                "{name} holds a secret, and an item would show it; declare it in a desired file"
+            );
+            return Err(Refusal::new(ReasonCode::Payload, why));
         }
         let (identity, digest) = identity_and_digest(guest)?;
         Ok(Self { op, guest: guest.id, expected: Expected::Guest { identity, digest }, params })
@@ -192,7 +201,7 @@ pub fn approved_item<T>(
         {
             return Ok((item, waiting));
         }
-        return Err(Refusal::new(ReasonCode::Stale, "the item it names says otherwise"));
+        return Err(Refusal::new(ReasonCode::Stale, "it differs from the item that it names"));
     }
     Err(match items.iter().find(|(_, (item, _))| same_act(item)) {
         Some((id, _)) => {
@@ -200,7 +209,7 @@ pub fn approved_item<T>(
                 format!("the item it approves was replaced by {id}; look at that one and sign it");
             Refusal::new(ReasonCode::Stale, why)
         }
-        None => Refusal::new(ReasonCode::NotPending, "nothing waits here that this approves"),
+        None => Refusal::new(ReasonCode::NotPending, "no pending item matches it"),
     })
 }
 
@@ -255,9 +264,10 @@ pub fn asked_params(
     let judged = classify(&intent, &Provenance::none());
     match judged.class {
         ActionClass::Benign | ActionClass::Disruptive => Ok(params),
-        ActionClass::Destructive => {
-            Err(Refusal::new(ReasonCode::NotExecutable, format!("it is not done: {}", judged.why)))
-        }
+        ActionClass::Destructive => Err(Refusal::new(
+            ReasonCode::NotExecutable,
+            format!("evenkeel does not do it: {}", judged.why),
+        )),
     }
 }
 
@@ -333,13 +343,13 @@ pub fn check_rollback(
         return stale(format!("the guest has no snapshot `{name}` any more"));
     };
     if point.taken_at.map(|at| at.0.to_string()).as_deref() != Some(text("snaptime")) {
-        return stale(format!("`{name}` is another snapshot than the one that was signed for"));
+        return stale(format!("`{name}` is not the snapshot that was signed for"));
     }
     match (point.with_memory, text("start") == "1") {
         (true, true) | (false, false) => Ok(()),
         (true, false) => stale(format!(
-            "`{name}` holds memory, so the machine would run afterwards, and that was not signed; ask for the rollback \
-             again and sign that"
+            "`{name}` holds memory, so the machine would run afterwards, and that was not signed; request the \
+             rollback again and sign that"
         )),
         (false, true) => {
             let why =

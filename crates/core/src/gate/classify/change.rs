@@ -40,7 +40,7 @@ pub(crate) fn change(
 pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
     let destructive = |why: String| Judgement::new(ActionClass::Destructive, why);
     if is_odd(value) {
-        return destructive(format!("`{key}` holds something evenkeel cannot read"));
+        return destructive(format!("evenkeel cannot read the value of `{key}`"));
     }
     if opens_host(key, None, Some(value)) {
         return destructive(format!("`{key}` opens the host to the guest"));
@@ -49,12 +49,12 @@ pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
         Hazard::Safe | Hazard::Disrupts | Hazard::Guard | Hazard::GuestName => Judgement::benign(),
         Hazard::Forbidden if key.key().declared == Declarable::AtCreation => Judgement::benign(),
         Hazard::Forbidden | Hazard::UnusedVolume => {
-            destructive(format!("`{key}` is not evenkeel's to set"))
+            destructive(format!("evenkeel may not set `{key}`"))
         }
         Hazard::RootVolume | Hazard::TpmState | Hazard::VolumeSlot => {
             let new = value.as_property();
             if new.is_some_and(|new| new.data_volume().is_some()) {
-                destructive(format!("the volume for `{key}` exists, so it is somebody's"))
+                destructive(format!("the volume for `{key}` exists, so it may belong to someone"))
             } else if new.is_some_and(is_host_path) {
                 destructive(format!("gives `{key}` a file or device of the host"))
             } else if new.is_some_and(copies_somebodys) {
@@ -72,7 +72,7 @@ fn change_of(change: &SlotChange<'_>) -> Judgement {
     if to.is_some_and(is_odd) || from.is_some_and(has_unknown_parts) {
         return Judgement::new(
             ActionClass::Destructive,
-            format!("`{key}` holds something evenkeel cannot read"),
+            format!("evenkeel cannot read the value of `{key}`"),
         );
     }
     if opens_host(key, from, to) {
@@ -103,7 +103,7 @@ fn change_of(change: &SlotChange<'_>) -> Judgement {
         },
         Hazard::UnusedVolume => Judgement::new(ActionClass::Destructive, "the volume is freed"),
         Hazard::Forbidden => {
-            Judgement::new(ActionClass::Destructive, format!("`{key}` is not evenkeel's to change"))
+            Judgement::new(ActionClass::Destructive, format!("evenkeel may not change `{key}`"))
         }
         Hazard::VolumeSlot => {
             slot(key, from, to).worse(from_outside(key, from, to)).worse(volume::judge(change))
@@ -154,7 +154,7 @@ fn from_outside(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgem
     }
     // An image may be shown as a CD-ROM, which cannot be written to.
     if new.volume().is_some_and(VolumeRef::is_image) && !new.is_cdrom() {
-        return destructive(format!("nobody can tell whose the volume for `{key}` is"));
+        return destructive(format!("the owner of the volume for `{key}` is unknown"));
     }
     Judgement::benign()
 }

@@ -113,7 +113,7 @@ pub fn classify_remembering(
     let Ok(op) = intent.op.parse::<ActionKind>() else {
         return Judgement::new(
             ActionClass::Destructive,
-            format!("`{}` is not an op evenkeel knows", intent.op),
+            format!("`{}` is not an op that evenkeel knows", intent.op),
         );
     };
     let verb = match op.row().cost {
@@ -158,7 +158,7 @@ fn what_waits(intent: &ActIntent<'_>, op: ActionKind) -> Judgement {
         Target::Seen(_) | Target::Unknown if sets_off => {
             return Judgement::new(
                 ActionClass::Destructive,
-                "what waits for a restart could not be read",
+                "the changes that wait for a restart could not be read",
             );
         }
         Target::Seen(_) | Target::Free | Target::Unknown => return Judgement::benign(),
@@ -198,7 +198,7 @@ fn names_in(text: &str) -> impl Iterator<Item = &str> {
 fn resize(intent: &ActIntent<'_>) -> Judgement {
     let disk = intent.params.get("disk").and_then(|disk| registry::find(intent.kind, disk));
     if !disk.is_some_and(|disk| disk.key().hazard.is_volume_slot()) {
-        return Judgement::new(ActionClass::Destructive, "it names no volume evenkeel knows");
+        return Judgement::new(ActionClass::Destructive, "it names no volume that evenkeel knows");
     }
     let size = intent.params.get("size").map(|size| Bytes::from_pve(size));
     match size {
@@ -234,9 +234,10 @@ fn into_free_number(intent: &ActIntent<'_>, op: ActionKind) -> Judgement {
         (Target::Free, _) => Judgement::benign(),
         // A clone is aimed at its source, which it does not change.
         (Target::Seen(_), ActionKind::Clone) => Judgement::benign(),
-        (Target::Seen(_) | Target::Unknown, _) => {
-            Judgement::new(ActionClass::Destructive, "it is not proved that the number is free")
-        }
+        (Target::Seen(_) | Target::Unknown, _) => Judgement::new(
+            ActionClass::Destructive,
+            "evenkeel has not proved that the number is free",
+        ),
     }
 }
 
@@ -347,5 +348,5 @@ fn find(kind: GuestKind, name: &str) -> Option<KeyRef> {
 }
 
 fn unknown_key(name: &str) -> Judgement {
-    Judgement::new(ActionClass::Destructive, format!("`{name}` is not a key evenkeel knows"))
+    Judgement::new(ActionClass::Destructive, format!("`{name}` is not a key that evenkeel knows"))
 }

@@ -90,13 +90,13 @@ fn comes(change: &SlotChange<'_>, new: &Property, volume: &VolumeRef) -> Judgeme
             return destructive(format!("the volume for `{key}` belongs to guest {owner}"));
         }
         None => {
-            return destructive(format!("nobody can tell whose the volume for `{key}` is"));
+            return destructive(format!("the owner of the volume for `{key}` is unknown"));
         }
     }
     // Numbers are used again, and names of volumes with them.
     if !config.volumes().contains_key(&name) {
         return destructive(format!(
-            "nothing of this guest names {name}: it may be what a former guest of this number left"
+            "no key of this guest names {name}: a former guest of this number may have left it"
         ));
     }
     if new.is_cdrom() {
@@ -106,16 +106,14 @@ fn comes(change: &SlotChange<'_>, new: &Property, volume: &VolumeRef) -> Judgeme
     }
     if new.get("format").is_some() {
         return destructive(format!(
-            "`format` in `{key}` says how bytes are read that a guest wrote"
+            "`format` in `{key}` changes how Proxmox VE reads bytes that a guest wrote"
         ));
     }
     if let Some(other) = slot_of(config, key, volume) {
         return destructive(format!("{name} is in `{other}` too: two disks would write to it"));
     }
     if is_firmware(key) {
-        return destructive(format!(
-            "{name} may hold data, and what runs from `{key}` writes over it"
-        ));
+        return destructive(format!("{name} may hold data, and `{key}` would overwrite it"));
     }
     if new.get("replicate") == Some(&Value::Bool(false)) {
         return destructive(format!("leaves `{key}` out of replicates"));
@@ -135,10 +133,10 @@ pub(super) fn judge_move(intent: &ActIntent<'_>) -> Judgement {
         return destructive("the configuration it would change is unknown".to_owned());
     };
     if intent.params.get("delete").map(String::as_str) != Some("0") {
-        return destructive("it is not said that the source stays".to_owned());
+        return destructive("it does not say that the source stays".to_owned());
     }
     if !intent.params.contains_key("storage") {
-        return destructive("it is not said where the volume shall be".to_owned());
+        return destructive("it does not say where the volume goes".to_owned());
     }
     let name = match intent.kind {
         GuestKind::Lxc => "volume",
@@ -147,7 +145,7 @@ pub(super) fn judge_move(intent: &ActIntent<'_>) -> Judgement {
     let slot = intent.params.get(name).and_then(|slot| registry::find(intent.kind, slot));
     let field = slot.and_then(|slot| config.field(slot)).filter(|field| is_slot(field));
     let Some(field) = field else {
-        return destructive("it names no volume evenkeel knows".to_owned());
+        return destructive("it names no volume that evenkeel knows".to_owned());
     };
     if field.waiting.is_some() {
         return destructive(format!("a change of `{}` waits, and names the source", field.key));
@@ -179,7 +177,7 @@ fn stays(key: KeyRef, old: Option<&Property>, new: &Property) -> Judgement {
     }
     if old.get("format") != new.get("format") {
         return destructive(format!(
-            "`format` in `{key}` says how bytes are read that a guest wrote"
+            "`format` in `{key}` changes how Proxmox VE reads bytes that a guest wrote"
         ));
     }
     Judgement::benign()
@@ -302,7 +300,9 @@ pub fn never_written(guest: &Guest, params: &BTreeMap<String, String>) -> Option
         let was = config.field(key).and_then(|field| field.current.as_ref()?.value.as_property());
         let format = property.get("format");
         if format.is_some() && format != was.and_then(|was| was.get("format")) {
-            return Some(format!("`format` in `{key}` says how bytes are read that a guest wrote"));
+            return Some(format!(
+                "`format` in `{key}` changes how Proxmox VE reads bytes that a guest wrote"
+            ));
         }
         let held = slot_of(config, key, volume).filter(|other| !is_removed(*other));
         let twice = seen.iter().find(|(_, other)| other == volume).map(|(other, _)| *other);

@@ -67,7 +67,7 @@ impl SourceNow {
             SourceReading::Volume { listed: false, .. } | SourceReading::Guest(None) => Self::Gone,
             SourceReading::Volume { mark: Some(mark), .. } => Self::There(mark.clone()),
             SourceReading::Volume { mark: None, .. } => {
-                Self::Unreadable("its storage does not tell the size and time of it".to_owned())
+                Self::Unreadable("its storage does not report its size and time".to_owned())
             }
             SourceReading::Guest(Some(guest)) => match identity(guest) {
                 Ok(identity) => Self::There(SourceMark::Guest { guest: guest.id, identity }),
@@ -176,11 +176,11 @@ fn half_made(config: &GuestConfig, evidence: &RemovalEvidence<'_>) -> RemovalVer
     match fresh.power {
         Power::Stopped => {}
         Power::Running | Power::Paused => return Err(signed("it runs")),
-        Power::Unknown => return Err(unproven("whether it runs is not known")),
+        Power::Unknown => return Err(unproven("its run state is unknown")),
     }
     // Only the answer to our own request can name our own task; without it nothing here is proved to be ours.
     if made.tasks.is_empty() {
-        return Err(unproven("no task of ours is known to have made it"));
+        return Err(unproven("evenkeel knows no task of its own that made it"));
     }
     if let Some(task) = foreign(made, tasks)?.find(|task| !is_backup_that_ended(task)) {
         return Err(match task {
@@ -196,7 +196,7 @@ fn half_made(config: &GuestConfig, evidence: &RemovalEvidence<'_>) -> RemovalVer
         return Err(signed("it is protected"));
     }
     if !is_what_proxmox_leaves(config) && (left.is_none() || identity(fresh).ok() != left) {
-        return Err(unproven("it is not what the failed making left"));
+        return Err(unproven("it is not the guest that the failed creation left"));
     }
     is_unchanged(made.source.as_ref(), source)
 }
@@ -223,11 +223,11 @@ fn is_what_proxmox_leaves(config: &GuestConfig) -> bool {
 
 fn is_unchanged(then: Option<&SourceMark>, now: &SourceNow) -> RemovalVerdict {
     match (then, now) {
-        (None, _) => Err(unproven("what it was made from was not written down")),
+        (None, _) => Err(unproven("its source was not recorded")),
         (Some(_), SourceNow::Unreadable(why)) => Err(unproven(why)),
-        (Some(_), SourceNow::Gone) => Err(signed("what it was made from is no longer there")),
+        (Some(_), SourceNow::Gone) => Err(signed("its source no longer exists")),
         (Some(then), SourceNow::There(now)) if then == now => Ok(()),
-        (Some(_), SourceNow::There(_)) => Err(signed("what it was made from was changed since")),
+        (Some(_), SourceNow::There(_)) => Err(signed("its source has changed since")),
     }
 }
 
@@ -243,7 +243,7 @@ fn scratch(config: &GuestConfig, evidence: &RemovalEvidence<'_>) -> RemovalVerdi
     match fresh.power {
         Power::Stopped | Power::Running => {}
         Power::Paused => return Err(signed("it is paused")),
-        Power::Unknown => return Err(unproven("whether it runs is not known")),
+        Power::Unknown => return Err(unproven("its run state is unknown")),
     }
     if config.is_protected(fresh.id.kind) {
         return Err(signed("it is protected"));
@@ -283,7 +283,7 @@ fn ran(task: &Upid) -> Refusal {
 }
 
 fn unread() -> Refusal {
-    unproven("a task that cannot be read came since its making began, perhaps on it")
+    unproven("evenkeel cannot read a task since its making began, which may be on it")
 }
 
 fn another() -> Refusal {

@@ -232,7 +232,7 @@ fn anything_that_nobody_can_explain_keeps_a_guest_on_either_ground() {
         ("detached volume", |s| {
             add(s, "unused0", "tank:vm-120-disk-9");
         }),
-        ("whether it runs is not known", |s| s.fresh.power = Power::Unknown),
+        ("its run state is unknown", |s| s.fresh.power = Power::Unknown),
         ("lacks Sys.Audit", |s| s.tasks.filtered = Some("lacks Sys.Audit".to_owned())),
         ("does not reach back", |s| {
             s.tasks.tasks.retain(|task| task.upid.task_id() != "7");
@@ -253,7 +253,7 @@ fn what_a_making_left_half_way_goes_only_if_it_never_ran_and_its_source_is_uncha
         ("did not fail", |s| s.made.stage = MadeStage::Removing),
         ("it runs", |s| s.fresh.power = Power::Running),
         ("it runs", |s| s.fresh.power = Power::Paused),
-        ("no task of ours", |s| s.made.tasks.clear()),
+        ("no task of its own", |s| s.made.tasks.clear()),
         ("ran qmrestore", |s| {
             // Only found in the list, where somebody's with our token looks the same.
             s.made.tasks = BTreeSet::from([upid("qmrestore", "120", OURS, 1_011)]);
@@ -261,11 +261,11 @@ fn what_a_making_left_half_way_goes_only_if_it_never_ran_and_its_source_is_uncha
         ("it is protected", |s| {
             s.fresh = guest(&[("memory", "128"), ("protection", "1")]);
         }),
-        ("not what the failed making left", |s| s.fresh = guest(&[("memory", "129")])),
-        ("not what the failed making left", |s| s.fresh = guest(&[("name", "mine")])),
-        ("not what the failed making left", |s| s.fresh = guest(&WHOLE)),
-        ("was not written down", |s| s.made.source = None),
-        ("no longer there", |s| s.source = SourceNow::Gone),
+        ("not the guest that the failed creation left", |s| s.fresh = guest(&[("memory", "129")])),
+        ("not the guest that the failed creation left", |s| s.fresh = guest(&[("name", "mine")])),
+        ("not the guest that the failed creation left", |s| s.fresh = guest(&WHOLE)),
+        ("was not recorded", |s| s.made.source = None),
+        ("no longer exists", |s| s.source = SourceNow::Gone),
         ("no answer", |s| s.source = SourceNow::Unreadable("no answer".to_owned())),
         ("changed since", |s| s.source = SourceNow::There(SourceMark::Nothing)),
         ("changed since", |s| {
@@ -329,7 +329,10 @@ fn a_copied_protection_is_no_hindrance_and_only_what_was_left_is_removed_with_it
     let told = refused(&scene, |scene| {
         add(scene, "scsi1", "local-lvm:vm-120-disk-7,size=8G");
     });
-    assert!(told.is_some_and(|why| why.contains("not what")), "somebody attached a disk");
+    assert!(
+        told.is_some_and(|why| why.contains("not the guest that the failed creation left")),
+        "somebody attached a disk"
+    );
     let forgotten = |scene: &mut Scene| scene.made.stage = MadeStage::Half { identity: None };
     assert!(refused(&scene, forgotten).is_some(), "an older journal does not know what was left");
 }

@@ -57,7 +57,7 @@ pub struct BroughtVolume {
 
 /// What a source brings along beside what is declared.
 #[derive(Debug, Clone, Copy)]
-pub enum Brought<'a> {
+pub enum SourceContribution<'a> {
     /// Nobody looked, or the source could not be read.
     Unknown,
     /// These volumes; none for a template, and for a machine with empty disks.
@@ -77,15 +77,16 @@ pub struct CreateJudge<'a> {
 
 impl CreateJudge<'_> {
     /// Whether a guest may be made as it is declared.
-    pub fn create(&self, guest: &DeclaredGuest, brought: Brought<'_>) -> Result<(), Refusal> {
+    pub fn create(
+        &self,
+        guest: &DeclaredGuest,
+        brought: SourceContribution<'_>,
+    ) -> Result<(), Refusal> {
         let Some(policy) = self.bounds()? else { return Ok(()) };
         let WantedState::Present(spec) = &guest.state else { return Ok(()) };
         let id = guest.id;
         if !policy.vmids.has(id.vmid) {
-            return Err(refuse(
-                "vmids",
-                &format!("the number of {id} is not among those a hub may use"),
-            ));
+            return Err(refuse("vmids", &format!("a hub may not use the number of {id}")));
         }
         if self.usage.made_in_last_day >= policy.per_day {
             let made = self.usage.made_in_last_day;
@@ -93,7 +94,7 @@ impl CreateJudge<'_> {
             return Err(refuse(
                 "per_day",
                 &format!(
-                    "{made} guests were made for the hub in the last 24 hours, and {limit} may be"
+                    "{made} guests were made for the hub in the last 24 hours, and the limit is {limit}"
                 ),
             ));
         }
@@ -174,8 +175,8 @@ impl CreateJudge<'_> {
             (DeclaredBy::LocalFiles, _) => Ok(None),
             (DeclaredBy::Hub | DeclaredBy::UnsignedHub, Some(policy)) => Ok(Some(policy)),
             (DeclaredBy::Hub | DeclaredBy::UnsignedHub, None) => {
-                let detail = "nothing that a hub declares is made, grown or moved on this host: agent.toml has no \
-                              [policy.create]; root may write the section, or declare the guest in a local file";
+                let detail = "this host makes, grows and moves nothing for a hub: agent.toml has no \
+                              [policy.create]; root may add it, or declare the guest in a local file";
                 Err(Refusal::new(ReasonCode::Policy, detail))
             }
         }
@@ -273,7 +274,7 @@ fn image_allowed(guest: GuestId, key: KeyRef, value: &Value) -> Result<(), Refus
 pub(crate) fn volumes(
     guest: GuestId,
     spec: &Spec,
-    brought: Brought<'_>,
+    brought: SourceContribution<'_>,
 ) -> Result<BTreeMap<StorageName, Bytes>, Refusal> {
     let mut slots: BTreeMap<KeyRef, (StorageName, Bytes)> = BTreeMap::new();
     for field in &spec.fields {
@@ -284,13 +285,16 @@ pub(crate) fn volumes(
     match (&spec.source, brought) {
         (
             Some(GuestSource::Clone(_) | GuestSource::Backup { .. } | GuestSource::Image { .. }),
-            Brought::Unknown,
+            SourceContribution::Unknown,
         ) => {
-            let what = format!("how large the source of {guest} is could not be read");
+            let what = format!("evenkeel could not read the size of the source of {guest}");
             return Err(refuse("storages", &what));
         }
-        (None | Some(GuestSource::Empty | GuestSource::Template(_)), Brought::Unknown) => {}
-        (_, Brought::Volumes(brought)) => {
+        (
+            None | Some(GuestSource::Empty | GuestSource::Template(_)),
+            SourceContribution::Unknown,
+        ) => {}
+        (_, SourceContribution::Volumes(brought)) => {
             for (slot, BroughtVolume { storage, size }) in brought {
                 let declared = slots.remove(slot).map_or(Bytes(0), |(_, size)| size);
                 slots.insert(*slot, (storage.clone(), declared.max(*size)));
@@ -302,7 +306,7 @@ pub(crate) fn volumes(
         // PVE would choose a storage by itself.
         return Err(refuse(
             "storages",
-            &format!("nothing says where the root volume of {guest} goes"),
+            &format!("the storage of the root volume of {guest} is not declared"),
         ));
     }
     let mut wanted: BTreeMap<StorageName, Bytes> = BTreeMap::new();
@@ -316,7 +320,7 @@ pub(crate) fn volumes(
 /// That a field of the limits does not allow something, and what to do.
 pub(crate) fn refuse(field: &str, what: &str) -> Refusal {
     let detail = format!(
-        "{what}: declare it otherwise, or root may widen `{field}` under [policy.create] in agent.toml"
+        "{what}: change the declaration, or let root widen `{field}` under [policy.create] in agent.toml"
     );
     Refusal::new(ReasonCode::Policy, detail)
 }

@@ -36,23 +36,24 @@ fn judged(
     policy: Option<&CreatePolicy>,
     usage: &CreateUsage,
     text: &str,
-    brought: Brought<'_>,
+    brought: SourceContribution<'_>,
 ) -> Result<(), Refusal> {
     CreateJudge { by, policy, usage }.create(&guest(text), brought)
 }
 
 fn hub(policy: &CreatePolicy, usage: &CreateUsage, text: &str) -> Result<(), Refusal> {
     let none = BTreeMap::new();
-    judged(DeclaredBy::Hub, Some(policy), usage, text, Brought::Volumes(&none))
+    judged(DeclaredBy::Hub, Some(policy), usage, text, SourceContribution::Volumes(&none))
 }
 
 /// The hub is refused by this field, and the local files are not.
 fn refused_by(field: &str, policy: &CreatePolicy, usage: &CreateUsage, text: &str) {
     let refusal = hub(policy, usage, text).expect_err(text);
     assert_eq!(refusal.reason, ReasonCode::Policy);
-    let named = format!("root may widen `{field}` under [policy.create] in agent.toml");
+    let named = format!("let root widen `{field}` under [policy.create] in agent.toml");
     assert!(refusal.detail.ends_with(&named), "{field}: {}", refusal.detail);
-    let local = judged(DeclaredBy::LocalFiles, Some(policy), usage, text, Brought::Unknown);
+    let local =
+        judged(DeclaredBy::LocalFiles, Some(policy), usage, text, SourceContribution::Unknown);
     assert_eq!(local, Ok(()), "{field}");
 }
 
@@ -70,7 +71,13 @@ fn what_is_within_all_limits_is_made_for_a_hub() {
         assert_eq!(hub(&policy(), &usage, text), Ok(()), "{text}");
     }
     let brought = brought("scsi0", "local-lvm", 10);
-    let clone = judged(DeclaredBy::Hub, Some(&policy()), &usage, CLONE, Brought::Volumes(&brought));
+    let clone = judged(
+        DeclaredBy::Hub,
+        Some(&policy()),
+        &usage,
+        CLONE,
+        SourceContribution::Volumes(&brought),
+    );
     assert_eq!(clone, Ok(()));
     let empty = "[guest.1000]\nkind = \"qemu\"\nsource = {}\n";
     let no_sources = CreatePolicy { sources: Vec::new(), ..policy() };
@@ -81,10 +88,14 @@ fn what_is_within_all_limits_is_made_for_a_hub() {
 fn without_the_section_nothing_is_made_for_a_hub_and_everything_for_local_files() {
     let usage = CreateUsage::default();
     let judge = |by| CreateJudge { by, policy: None, usage: &usage };
-    let refusal = judge(DeclaredBy::Hub).create(&guest(CONTAINER), Brought::Unknown).unwrap_err();
+    let refusal =
+        judge(DeclaredBy::Hub).create(&guest(CONTAINER), SourceContribution::Unknown).unwrap_err();
     assert_eq!(refusal.reason, ReasonCode::Policy);
     assert!(refusal.detail.contains("has no [policy.create]"), "{refusal:?}");
-    assert_eq!(judge(DeclaredBy::LocalFiles).create(&guest(CONTAINER), Brought::Unknown), Ok(()));
+    assert_eq!(
+        judge(DeclaredBy::LocalFiles).create(&guest(CONTAINER), SourceContribution::Unknown),
+        Ok(())
+    );
     let id = guest(CONTAINER).id;
     let storage = "local-lvm".parse().unwrap();
     assert!(judge(DeclaredBy::Hub).allocate(id, &storage, Bytes(1)).is_err());
@@ -151,22 +162,29 @@ fn a_storage_that_is_not_listed_or_full_is_refused() {
 #[test]
 fn what_a_source_brings_counts_and_what_nobody_could_read_is_refused() {
     let usage = CreateUsage::default();
-    let made = |text: &str, brought: Brought<'_>| {
+    let made = |text: &str, brought: SourceContribution<'_>| {
         judged(DeclaredBy::Hub, Some(&policy()), &usage, text, brought)
     };
     for text in [CLONE, IMAGE] {
-        let refusal = made(text, Brought::Unknown).unwrap_err();
-        assert!(refusal.detail.contains("could not be read"), "{refusal:?}");
+        let refusal = made(text, SourceContribution::Unknown).unwrap_err();
+        assert!(refusal.detail.contains("could not read"), "{refusal:?}");
     }
     let large = brought("scsi0", "local-lvm", 101);
     let elsewhere = brought("scsi0", "tank", 1);
-    assert!(made(CLONE, Brought::Volumes(&large)).unwrap_err().detail.contains("101 GiB"));
-    assert!(made(CLONE, Brought::Volumes(&elsewhere)).unwrap_err().detail.contains("tank"));
+    assert!(
+        made(CLONE, SourceContribution::Volumes(&large)).unwrap_err().detail.contains("101 GiB")
+    );
+    assert!(
+        made(CLONE, SourceContribution::Volumes(&elsewhere)).unwrap_err().detail.contains("tank")
+    );
     // A slot that is declared too is one volume, as large as the larger of both.
     let declared = format!("{CLONE}scsi0 = {{ storage = \"local-lvm\", size = \"60GiB\" }}\n");
     let source = brought("scsi0", "local-lvm", 60);
-    assert_eq!(made(&declared, Brought::Volumes(&source)), Ok(()));
-    assert!(made(IMAGE, Brought::Volumes(&large)).is_err(), "an image larger than its disk");
+    assert_eq!(made(&declared, SourceContribution::Volumes(&source)), Ok(()));
+    assert!(
+        made(IMAGE, SourceContribution::Volumes(&large)).is_err(),
+        "an image larger than its disk"
+    );
 }
 
 #[test]
@@ -243,7 +261,12 @@ fn scratch_from_a_hub_widens_no_limit() {
     let used_up = CreateUsage { made_in_last_day: 10, ..CreateUsage::default() };
     refused_by("per_day", &policy(), &used_up, &scratch(CONTAINER));
     let none = BTreeMap::new();
-    let refused =
-        judged(DeclaredBy::Hub, None, &usage, &scratch(CONTAINER), Brought::Volumes(&none));
+    let refused = judged(
+        DeclaredBy::Hub,
+        None,
+        &usage,
+        &scratch(CONTAINER),
+        SourceContribution::Volumes(&none),
+    );
     assert_eq!(refused.map_err(|refusal| refusal.reason), Err(ReasonCode::Policy), "no section");
 }

@@ -8,7 +8,7 @@ mod owed;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use owed::{Debt, Owed};
+pub use owed::{Owed, OwedThing};
 
 use crate::actual::{Guest, GuestConfig, Power};
 use crate::gate::final_backup::{BackupContext, FinalBackup, left_out};
@@ -110,13 +110,13 @@ impl Destroy {
     pub fn signed(params: &BTreeMap<String, String>, fresh: &Guest) -> Result<Self, Refusal> {
         let is_on = |name: &str| params.get(name).map(String::as_str) == Some("1");
         if is_on("destroy-unreferenced-disks") || is_on("force") {
-            let why = "evenkeel never destroys by force, nor what no configuration mentions";
+            let why = "evenkeel never destroys by force, nor volumes that no configuration names";
             return Err(Refusal::new(ReasonCode::NotExecutable, why));
         }
         let now = Self::of(fresh);
         if now.stop && !is_on("stop") || now.unprotect && !is_on("unprotect") {
             let why =
-                "the guest runs or is protected now, and that it is taken down was not signed";
+                "the guest runs or is protected now, and the signature does not cover stopping it";
             return Err(Refusal::new(ReasonCode::Stale, why));
         }
         if now.stop && stop_changes(fresh) {
@@ -156,12 +156,12 @@ pub fn stop_changes(fresh: &Guest) -> bool {
 }
 
 /// What is said of a guest that a stop would change.
-const STOP_CHANGES: &str = "changes wait for a restart, and stopping the guest would apply them: it would no longer be the one \
-     that was signed for; nothing was sent; restart or revert them, then sign the item that waits then";
+const STOP_CHANGES: &str = "changes wait for a restart, and stopping the guest would apply them: it would differ from the \
+     signed guest; nothing was sent; restart the guest or revert them, then sign the new item";
 
 /// What a guest's configuration must equal when a request leaves.
 #[derive(Debug, Clone, Copy)]
-pub enum Basis<'a> {
+pub enum RequestBasis<'a> {
     /// What was signed.
     Signed(&'a Expected),
     /// The guest as it was just before we took its protection off, but for that.
@@ -171,16 +171,16 @@ pub enum Basis<'a> {
 }
 
 /// Why a request must not leave, by a last look at the guest. Whether it is still the same guest is another question.
-pub fn hindrance(request: OpPhase, fresh: &Guest, basis: Basis<'_>) -> Option<&'static str> {
+pub fn hindrance(request: OpPhase, fresh: &Guest, basis: RequestBasis<'_>) -> Option<&'static str> {
     if !is_unchanged(fresh, basis) {
-        return Some("its configuration was changed meanwhile");
+        return Some("its configuration changed meanwhile");
     }
     (!is_ready(request, fresh)).then_some(NOT_READY)
 }
 
 /// What is said of a guest that is not ready.
 pub const NOT_READY: &str =
-    "the guest is not stopped and bare: it runs, is locked, protected, or a change waits";
+    "the guest must be stopped, unlocked and unprotected, with no waiting change";
 
 /// Whether the guest is so that the request may be sent: unlocked, and what came before has taken effect.
 pub fn is_ready(request: OpPhase, fresh: &Guest) -> bool {
@@ -197,14 +197,14 @@ fn is_down(fresh: &Guest) -> bool {
     !stop_changes(fresh) && fresh.power == Power::Stopped
 }
 
-fn is_unchanged(fresh: &Guest, basis: Basis<'_>) -> bool {
+fn is_unchanged(fresh: &Guest, basis: RequestBasis<'_>) -> bool {
     match basis {
-        Basis::Signed(Expected::Guest { digest, .. }) | Basis::Cleared(digest) => {
+        RequestBasis::Signed(Expected::Guest { digest, .. }) | RequestBasis::Cleared(digest) => {
             let now = fresh.config.as_ref().ok().and_then(|config| config.digest.parse().ok());
             now.as_ref() == Some(digest)
         }
-        Basis::Signed(Expected::Free) => false,
-        Basis::Unprotected(before) => same_but_protection(before, fresh),
+        RequestBasis::Signed(Expected::Free) => false,
+        RequestBasis::Unprotected(before) => same_but_protection(before, fresh),
     }
 }
 

@@ -14,14 +14,14 @@ use crate::operate::operation::{Operation, Provenance, Upid};
 
 /// What an operation took from a guest and could not use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Debt {
+pub enum OwedThing {
     /// Its protection.
     Protection,
     /// That it runs.
     Running,
 }
 
-impl Debt {
+impl OwedThing {
     /// All of them, in the order in which they are given back.
     pub const ALL: [Self; 2] = [Self::Protection, Self::Running];
 
@@ -50,7 +50,7 @@ impl Owed {
     pub fn to(
         fresh: &Guest,
         operation: &Operation,
-        debt: Debt,
+        debt: OwedThing,
         tasks: &TaskReading,
         ours: &BTreeSet<Upid>,
     ) -> Self {
@@ -61,8 +61,8 @@ impl Owed {
             }
         };
         let has_it = match debt {
-            Debt::Protection => fresh.is_protected(),
-            Debt::Running => fresh.is_running() || was_started(fresh, operation, tasks, ours),
+            OwedThing::Protection => fresh.is_protected(),
+            OwedThing::Running => fresh.is_running() || was_started(fresh, operation, tasks, ours),
         };
         if Some(live) != operation.intent.identity || has_it {
             return Self::Nothing;
@@ -80,8 +80,8 @@ impl Owed {
             return Self::Later(Refusal::new(ReasonCode::Locked, why));
         }
         match debt {
-            Debt::Protection => Self::Now,
-            Debt::Running => start_is_harmless(fresh),
+            OwedThing::Protection => Self::Now,
+            OwedThing::Running => start_is_harmless(fresh),
         }
     }
 }
@@ -113,7 +113,7 @@ fn start_is_harmless(fresh: &Guest) -> Owed {
     match judged.class {
         ActionClass::Benign | ActionClass::Disruptive if fresh.power == Power::Stopped => Owed::Now,
         ActionClass::Benign | ActionClass::Disruptive => {
-            Owed::Later(Refusal::new(ReasonCode::IdentityUnproven, "whether it runs is not known"))
+            Owed::Later(Refusal::new(ReasonCode::IdentityUnproven, "its run state is unknown"))
         }
         ActionClass::Destructive => {
             Owed::Later(Refusal::new(ReasonCode::PendingSignature, judged.why))

@@ -75,7 +75,7 @@ fn no_request_leaves_on_a_configuration_that_was_not_signed_for() {
     let other = DIGEST.replace('1', "2");
     for request in OpPhase::ALL {
         let leaves = |guest, expected: &Expected| {
-            hindrance(request, guest, Basis::Signed(expected)).is_none()
+            hindrance(request, guest, RequestBasis::Signed(expected)).is_none()
         };
         assert!(leaves(&bare, &signed(DIGEST)));
         assert!(!leaves(&bare, &signed(&other)));
@@ -114,7 +114,7 @@ fn a_protection_is_owed_to_the_same_guest_alone_and_never_forgotten_for_want_of_
     let to = |guest: &Guest, tasks: &TaskReading, operation: &Operation| match Owed::to(
         guest,
         operation,
-        Debt::Protection,
+        OwedThing::Protection,
         tasks,
         &BTreeSet::new(),
     ) {
@@ -178,7 +178,7 @@ fn a_guest_that_was_stopped_for_nothing_runs_again_unless_somebody_else_decided(
     let failed =
         OpEvent::Failed { reason: String::new(), left_volume: None, tried: None, identity: None };
     let operation = operation.unwrap().after(&failed).unwrap();
-    assert!(Debt::Running.is_of(&operation) && !Debt::Protection.is_of(&operation));
+    assert!(OwedThing::Running.is_of(&operation) && !OwedThing::Protection.is_of(&operation));
     let tasks = |kinds: &[&str]| TaskReading {
         unread: Vec::new(),
         tasks: kinds
@@ -214,7 +214,7 @@ fn a_guest_that_was_stopped_for_nothing_runs_again_unless_somebody_else_decided(
         ("a deletion waits", &doomed, tasks(&[]), "later"),
         ("another guest", &guest(&[("mp0", "a:c,mp=/x")]), tasks(&[]), "nothing"),
     ] {
-        let to = Owed::to(guest, &operation, Debt::Running, &tasks, &BTreeSet::new());
+        let to = Owed::to(guest, &operation, OwedThing::Running, &tasks, &BTreeSet::new());
         let told = match to {
             Owed::Now => "now",
             Owed::Later(_) => "later",
@@ -261,7 +261,7 @@ fn less_than_what_was_signed_is_done_and_never_more() {
 fn after_an_unprotect_nothing_else_may_differ() {
     let before = guest(&[("cores", "2"), ("protection", "1"), ("mp0", "a:b,mp=/x")]);
     let leaves = |keys: &[(&str, &str)]| {
-        hindrance(OpPhase::Act, &guest(keys), Basis::Unprotected(&before)).is_none()
+        hindrance(OpPhase::Act, &guest(keys), RequestBasis::Unprotected(&before)).is_none()
     };
     assert!(leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x")]));
     assert!(leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x"), ("protection", "0")]));
@@ -271,5 +271,5 @@ fn after_an_unprotect_nothing_else_may_differ() {
     assert!(!leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x"), ("novel", "1")]), "an unknown key");
     assert!(!leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x"), ("protection", "1")]));
     let unreadable = Guest { config: Err(Unreadable::new("gone", "")), ..before.clone() };
-    assert!(!is_unchanged(&unreadable, Basis::Unprotected(&unreadable)));
+    assert!(!is_unchanged(&unreadable, RequestBasis::Unprotected(&unreadable)));
 }

@@ -37,7 +37,7 @@ impl BackupLimits {
         };
         let full = |what: &str, limit: u64| {
             let why = format!(
-                "{storage} takes no further backup of this guest: it keeps {limit} {what}; remove one, or name another \
+                "{storage} accepts no further backup of this guest: it keeps {limit} {what}; remove one, or name another \
                  storage"
             );
             Err(Refusal::new(ReasonCode::Storage, why))

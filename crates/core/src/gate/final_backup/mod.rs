@@ -52,7 +52,7 @@ impl FinalBackup {
             "" => Ok(None),
             storage => {
                 let none =
-                    |_| Refusal::new(ReasonCode::Payload, format!("`{storage}` is no storage"));
+                    |_| Refusal::new(ReasonCode::Payload, format!("`{storage}` is not a storage"));
                 let storage = storage.parse().map_err(none)?;
                 Ok(Some(Self { storage, not_in_backup: not_in_backup.collect() }))
             }
@@ -88,7 +88,7 @@ impl FinalBackup {
                 format!("the final backup would now leave out {more} instead of {less}")
             }
         };
-        let why = format!("{why}, and that was not signed; sign the item that waits then");
+        let why = format!("{why}, and that was not signed; sign the new item");
         Err(Refusal::new(ReasonCode::Stale, why))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::actual::GuestConfig;
 use crate::desired::{DeclaredBy, DeclaredGuest, GuestSource, Spec, WantedState};
 use crate::gate::classify::data_slots;
-use crate::gate::create_policy::{Brought, BroughtVolume, CLOUD_INIT_DRIVE};
+use crate::gate::create_policy::{BroughtVolume, CLOUD_INIT_DRIVE, SourceContribution};
 use crate::model::id::GuestKind;
 use crate::model::quantity::Bytes;
 use crate::operate::operation::StorageName;
@@ -101,8 +101,10 @@ pub fn brought_volumes(
 }
 
 /// The same as the judge of a hub's limits takes it.
-pub(crate) fn as_brought(volumes: Option<&BTreeMap<KeyRef, BroughtVolume>>) -> Brought<'_> {
-    volumes.map_or(Brought::Unknown, Brought::Volumes)
+pub(crate) fn as_brought(
+    volumes: Option<&BTreeMap<KeyRef, BroughtVolume>>,
+) -> SourceContribution<'_> {
+    volumes.map_or(SourceContribution::Unknown, SourceContribution::Volumes)
 }
 
 /// The volumes of a configuration, all on one storage or each where it is; none if one does not tell its size.

@@ -86,17 +86,17 @@ pub fn judge_making(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal
     match reading.number {
         NumberUse::Free => {}
         NumberUse::Taken => {
-            let why = format!("somebody has taken the number {vmid}");
+            let why = format!("the number {vmid} is taken");
             return Err(Refusal::new(ReasonCode::IdentityMismatch, why));
         }
         NumberUse::Unreadable => {
-            let why = format!("it cannot be proved that the number {vmid} is free");
+            let why = format!("evenkeel cannot prove that the number {vmid} is free");
             return Err(Refusal::new(ReasonCode::IdentityUnproven, why));
         }
     }
     if let Some(task) = reading.tasks.first() {
         let why =
-            format!("{} by {} works under the number {vmid}", task.task_type(), task.shown_user());
+            format!("{} by {} runs under the number {vmid}", task.task_type(), task.shown_user());
         return Err(Refusal::new(ReasonCode::Busy, why));
     }
     if !reading.volumes.is_empty() {
@@ -133,17 +133,17 @@ fn judge_room(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal> {
         let promised = storage.promised;
         let needed = Bytes(wanted.0.saturating_add(promised.0));
         let Some(free) = storage.free else {
-            return refused(format!("the storage {name} does not tell how much of it is free"));
+            return refused(format!("the storage {name} does not report its free space"));
         };
         if free < needed {
             let free = free.shown();
             let also = if promised.0 == 0 {
                 String::new()
             } else {
-                format!(", and {} are promised to others", promised.shown())
+                format!(", and {} are reserved for others", promised.shown())
             };
             let wanted = wanted.shown();
-            return refused(format!("{name} has {free} free of the {wanted} it takes{also}"));
+            return refused(format!("{name} has {free} free, and the guest needs {wanted}{also}"));
         }
     }
     Ok(())
@@ -161,7 +161,7 @@ fn judge_source(new: &NewGuest, source: &SourceReading) -> Result<(), Refusal> {
             SourceReading::Volume { listed: true, owner, mark: _ },
         ) => match &new.source {
             GuestSource::Image { .. } if !is_public_image(volume.as_str()) || owner.is_some() => {
-                refused(ReasonCode::Policy, format!("{volume} is no image for everybody"))
+                refused(ReasonCode::Policy, format!("{volume} is not a public image"))
             }
             GuestSource::Empty
             | GuestSource::Template(_)
@@ -174,18 +174,18 @@ fn judge_source(new: &NewGuest, source: &SourceReading) -> Result<(), Refusal> {
             | GuestSource::Image { volume, .. }
             | GuestSource::Backup { volume, .. },
             SourceReading::Volume { .. } | SourceReading::None | SourceReading::Guest(_),
-        ) => refused(ReasonCode::Storage, format!("{volume} is not there")),
+        ) => refused(ReasonCode::Storage, format!("{volume} does not exist")),
         (GuestSource::Clone(from), SourceReading::Guest(Some(guest))) => {
             if let Some(lock) = &guest.lock {
                 let why = format!("{} is locked ({lock})", guest.id);
                 return refused(ReasonCode::Locked, why);
             }
             if let Err(error) = &guest.config {
-                let why = format!("where the volumes of {} are cannot be read: {error}", guest.id);
+                let why = format!("evenkeel cannot read the volumes of {}: {error}", guest.id);
                 return refused(ReasonCode::Storage, why);
             }
             if !from.full && !guest.template {
-                let why = format!("{} is no template: only a full copy can be made", guest.id);
+                let why = format!("{} is not a template: only a full copy is possible", guest.id);
                 return refused(ReasonCode::Storage, why);
             }
             let busy = new.guest.kind == GuestKind::Lxc && guest.is_running();
@@ -306,7 +306,7 @@ mod tests {
         assert!(refused(&container(), &with(Some(room(false, 20, 0)))).1.contains("not active"));
         assert!(refused(&container(), &with(Some(room(true, 7, 0)))).1.contains("free"));
         let (_, why) = refused(&container(), &with(Some(room(true, 20, 13))));
-        assert!(why.contains("promised"), "{why}");
+        assert!(why.contains("reserved"), "{why}");
         assert_eq!(judge_making(&container(), &with(Some(room(true, 20, 12)))), Ok(()));
     }
 
@@ -316,7 +316,7 @@ mod tests {
         let reading = MakeReading { storages: [("tank".to_owned(), room)].into(), ..well() };
         let (reason, why) = refused(&container(), &reading);
         assert_eq!(reason, ReasonCode::Storage);
-        assert!(why.contains("does not tell"), "{why}");
+        assert!(why.contains("does not report"), "{why}");
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
         let unread = SourceReading::Guest(Some(Box::new(Guest { config: Err(unread), ..*guest })));
         let (reason, why) = refused(&copy, &MakeReading { source: unread, ..well() });
         assert_eq!(reason, ReasonCode::Storage);
-        assert!(why.contains("cannot be read"), "{why}");
+        assert!(why.contains("cannot read"), "{why}");
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl NewGuest {
         match (&self.source, &self.storage) {
             (GuestSource::Backup { volume, .. }, None) => {
                 let why = format!(
-                    "what {volume} holds could not be read, so nothing says on which storage {} shall be; declare rootfs \
+                    "evenkeel could not read {volume}, so the storage of {} is unknown; declare rootfs \
                      with its storage",
                     self.guest
                 );

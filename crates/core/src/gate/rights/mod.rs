@@ -10,15 +10,15 @@ mod tags;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use act::{ActRight, of_act};
-pub use purpose::Purpose;
+pub use purpose::TokenPurpose;
 pub use tags::guarded_tags;
 
 use crate::action_registry::ActionKind;
-use crate::desired::{Desired, ReconcileMode, Spec, WantedState};
+use crate::desired::{DeclaredField, Desired, ReconcileMode, Spec, WantedState};
 use crate::model::id::{GuestKind, NodeName};
 use crate::model::release::Release;
 use crate::registry::{Declarable, Hazard};
-use crate::value::{Value, VolumeRef};
+use crate::value::{Property, Value, VolumeRef};
 
 /// Privileges by the path they are needed on.
 pub type Rights = BTreeMap<&'static str, BTreeSet<&'static str>>;
@@ -29,15 +29,15 @@ pub const AUDIT: &str = "Sys.Audit";
 /// Why the task list proves nothing, and what to grant.
 pub fn lacks_tasks(node: &NodeName) -> String {
     format!(
-        "the token lacks {AUDIT} on /nodes/{node}, and Proxmox hides other people's tasks from it: whether somebody \
-         replaced the guest cannot be told; grant it a role with {AUDIT} there, such as PVEAuditor"
+        "the token lacks {AUDIT} on /nodes/{node}, and Proxmox hides other people's tasks from it: evenkeel cannot \
+         tell whether someone replaced the guest; grant it a role with {AUDIT} there, such as PVEAuditor"
     )
 }
 
 /// Why the end of a destroy could not be proven, and what to grant.
 pub fn lacks_quorum() -> String {
     format!(
-        "the token lacks {AUDIT} on /, so quorum cannot be read and nobody could tell afterwards that the guest is \
+        "the token lacks {AUDIT} on /, so evenkeel cannot read quorum, nor prove afterwards that the guest is \
          gone; grant it a role with {AUDIT} there, such as PVEAuditor"
     )
 }
@@ -74,8 +74,8 @@ pub fn to_keep(desired: &Desired, release: Release) -> Rights {
         if let (WantedState::Absent { final_backup }, ReconcileMode::Enforce) =
             (&guest.state, guest.mode)
         {
-            let saved = final_backup.as_ref().map(|_| Purpose::BackUp);
-            for purpose in [Purpose::Destroy].into_iter().chain(saved) {
+            let saved = final_backup.as_ref().map(|_| TokenPurpose::BackUp);
+            for purpose in [TokenPurpose::Destroy].into_iter().chain(saved) {
                 add(&mut rights, purpose.rights(release));
             }
         }
@@ -94,7 +94,7 @@ fn add(rights: &mut Rights, more: Rights) {
 }
 
 fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release) {
-    for purpose in Purpose::of(kind, spec) {
+    for purpose in TokenPurpose::of(kind, spec) {
         add(rights, purpose.rights(release));
     }
     let mut need = |path: &'static str, privilege: &'static str| {
@@ -106,54 +106,74 @@ fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release)
         }
     }
     for field in spec.fields.iter().filter(|field| !spec.ignore.whole(field.key)) {
-        let key = field.key.key();
-        match key.declared {
-            Declarable::Yes => {}
+        let is_written = match field.key.key().declared {
+            Declarable::Yes => true,
             // Written once, if the guest is made.
-            Declarable::AtCreation if spec.source.is_some() => {}
+            Declarable::AtCreation => spec.source.is_some(),
             // No privilege lets a token set these.
-            Declarable::RootOnly | Declarable::AtCreation | Declarable::No(_) => continue,
+            Declarable::RootOnly | Declarable::No(_) => false,
+        };
+        if is_written {
+            add_field(&mut need, kind, field, release);
         }
-        for privilege in key.privilege.names() {
-            need(if *privilege == "Sys.Modify" { "/" } else { "/vms" }, privilege);
+    }
+}
+
+/// What writing one field takes.
+fn add_field(
+    need: &mut impl FnMut(&'static str, &'static str),
+    kind: GuestKind,
+    field: &DeclaredField,
+    release: Release,
+) {
+    let key = field.key.key();
+    for privilege in key.privilege.names() {
+        need(if *privilege == "Sys.Modify" { "/" } else { "/vms" }, privilege);
+    }
+    let property = field.want.as_ref().and_then(Value::as_property);
+    match key.hazard {
+        Hazard::VolumeSlot | Hazard::RootVolume | Hazard::TpmState => {
+            add_volume(need, kind, property);
         }
-        let property = field.want.as_ref().and_then(Value::as_property);
-        match key.hazard {
-            Hazard::VolumeSlot | Hazard::RootVolume | Hazard::TpmState => {
-                need("/storage", "Datastore.AllocateSpace");
-                // A container's volume grows by a call whose parameters fall under what no other right is for.
-                if kind == GuestKind::Lxc {
-                    need("/vms", "VM.Config.Options");
-                }
-                if kind == GuestKind::Qemu && property.is_some_and(crate::value::Property::is_cdrom)
-                {
-                    need("/vms", "VM.Config.CDROM");
-                }
-                let volume = property.and_then(crate::value::Property::volume);
-                if matches!(volume, Some(VolumeRef::CloudInit { .. })) {
-                    need("/vms", "VM.Config.Cloudinit");
-                }
-            }
-            Hazard::Safe
-            | Hazard::Disrupts
-            | Hazard::Guard
-            | Hazard::GuestName
-            | Hazard::UnusedVolume
-            | Hazard::Forbidden => {}
-        }
-        // Devices and directories of the host come by a mapping, which since 8.0 is somebody's to allow.
-        let is_mapped = property
-            .is_some_and(|property| property.parts().iter().any(|(name, _)| *name == "mapping"));
-        let shares = key.name == "virtiofs";
-        if (is_mapped || shares) && release >= Release::V8_0 {
-            need("/mapping", "Mapping.Use");
-        }
-        if key.name == "net" && release >= Release::V8_0 {
-            need("/sdn/zones", "SDN.Use");
-        }
-        if kind == GuestKind::Lxc && key.name == "features" {
-            need("/vms", "VM.Allocate");
-        }
+        Hazard::Safe
+        | Hazard::Disrupts
+        | Hazard::Guard
+        | Hazard::GuestName
+        | Hazard::UnusedVolume
+        | Hazard::Forbidden => {}
+    }
+    // Devices and directories of the host come by a mapping, which since 8.0 is somebody's to allow.
+    let is_mapped = property
+        .is_some_and(|property| property.parts().iter().any(|(name, _)| *name == "mapping"));
+    let shares = key.name == "virtiofs";
+    if (is_mapped || shares) && release >= Release::V8_0 {
+        need("/mapping", "Mapping.Use");
+    }
+    if key.name == "net" && release >= Release::V8_0 {
+        need("/sdn/zones", "SDN.Use");
+    }
+    if kind == GuestKind::Lxc && key.name == "features" {
+        need("/vms", "VM.Allocate");
+    }
+}
+
+/// What a slot takes that holds a volume.
+fn add_volume(
+    need: &mut impl FnMut(&'static str, &'static str),
+    kind: GuestKind,
+    property: Option<&Property>,
+) {
+    need("/storage", "Datastore.AllocateSpace");
+    // A container's volume grows by a call whose parameters fall under what no other right is for.
+    if kind == GuestKind::Lxc {
+        need("/vms", "VM.Config.Options");
+    }
+    if kind == GuestKind::Qemu && property.is_some_and(Property::is_cdrom) {
+        need("/vms", "VM.Config.CDROM");
+    }
+    let volume = property.and_then(Property::volume);
+    if matches!(volume, Some(VolumeRef::CloudInit { .. })) {
+        need("/vms", "VM.Config.Cloudinit");
     }
 }
 
@@ -172,7 +192,7 @@ pub fn missing(needed: &Rights, held: impl Fn(&str, &str) -> bool) -> Rights {
 
 /// Whether a token has rights of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Separation {
+pub enum TokenSeparation {
     /// `--privsep 1`: it has what both it and its user were granted.
     Separated,
     /// `--privsep 0`: it has what its user was granted, whatever it was granted itself.
@@ -183,15 +203,15 @@ pub enum Separation {
 
 /// The commands, one a line, that make the smallest role that would do and grant it. A grant to a token alone never
 /// helps: one with rights of its own needs its user's as well, and any other has only its user's.
-pub fn grant_commands(needed: &Rights, token_id: &str, separation: Separation) -> Vec<String> {
+pub fn grant_commands(needed: &Rights, token_id: &str, separation: TokenSeparation) -> Vec<String> {
     let all: BTreeSet<&str> = needed.values().flatten().copied().collect();
     let privileges: Vec<&str> = all.into_iter().collect();
     let (user, _) = token_id.split_once('!').unwrap_or((token_id, ""));
     let holders = match separation {
-        Separation::AsUser => format!("--users '{user}'"),
+        TokenSeparation::AsUser => format!("--users '{user}'"),
         // Whoever may do everything needs no grant.
-        Separation::Separated if user == "root@pam" => format!("--tokens '{token_id}'"),
-        Separation::Separated | Separation::Unknown => {
+        TokenSeparation::Separated if user == "root@pam" => format!("--tokens '{token_id}'"),
+        TokenSeparation::Separated | TokenSeparation::Unknown => {
             format!("--users '{user}' --tokens '{token_id}'")
         }
     };
@@ -314,13 +334,13 @@ mod tests {
     #[test]
     fn the_grant_names_whoever_has_the_rights_of_the_token() {
         let acl = |token, separation| grant_commands(&to_read(), token, separation).remove(1);
-        let as_user = acl("ops@pve!keel", Separation::AsUser);
+        let as_user = acl("ops@pve!keel", TokenSeparation::AsUser);
         assert_eq!(as_user, "pveum acl modify / --users 'ops@pve' --roles Evenkeel");
-        for separation in [Separation::Separated, Separation::Unknown] {
+        for separation in [TokenSeparation::Separated, TokenSeparation::Unknown] {
             let both = acl("ops@pve!keel", separation);
             assert!(both.contains("--users 'ops@pve' --tokens 'ops@pve!keel'"), "{both}");
         }
-        let root = acl("root@pam!keel", Separation::Separated);
+        let root = acl("root@pam!keel", TokenSeparation::Separated);
         assert!(!root.contains("--users"), "{root}");
     }
 

@@ -12,7 +12,7 @@ use crate::value::Value;
 
 /// Something a token is used for, beside keeping what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Purpose {
+pub enum TokenPurpose {
     /// Make a guest from a template, an image or nothing.
     Make,
     /// Make a container that is privileged.
@@ -33,7 +33,7 @@ pub enum Purpose {
     Remove,
 }
 
-impl Purpose {
+impl TokenPurpose {
     /// All of them.
     pub const ALL: [Self; 9] = [
         Self::Make,
@@ -160,16 +160,16 @@ mod tests {
 
     #[test]
     fn every_purpose_but_one_takes_a_right_on_every_release() {
-        for purpose in Purpose::ALL {
+        for purpose in TokenPurpose::ALL {
             for release in [Release::V7_4, Release::V8_4, Release::V9_0] {
-                let is_free = purpose == Purpose::MakePrivileged && release < Release::V9_0;
+                let is_free = purpose == TokenPurpose::MakePrivileged && release < Release::V9_0;
                 assert_eq!(purpose.rights(release).is_empty(), is_free, "{purpose:?} {release}");
             }
         }
-        let clone = Purpose::Clone.rights(Release::V8_4);
+        let clone = TokenPurpose::Clone.rights(Release::V8_4);
         assert_eq!(clone["/vms"], BTreeSet::from(["VM.Allocate", "VM.Clone", "VM.Config.Options"]));
         assert_eq!(clone["/storage"], BTreeSet::from(["Datastore.AllocateSpace"]));
-        let moved = Purpose::Move.rights(Release::V8_4);
+        let moved = TokenPurpose::Move.rights(Release::V8_4);
         assert_eq!(moved["/vms"], BTreeSet::from(["VM.Config.Disk"]));
     }
 }

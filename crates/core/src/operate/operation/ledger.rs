@@ -17,7 +17,7 @@ use crate::action_registry::OriginEffect;
 use crate::model::id::{GuestId, OperationId, VmId};
 use crate::model::quantity::Bytes;
 use crate::operate::back_off::FailureMemory;
-use crate::sign::{Nonce, OpResult, Spent, SpentNonces};
+use crate::sign::{Nonce, OpResult, SpentNonces, SpentOn};
 
 /// One line of the journal about an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,7 +229,7 @@ impl Ledger {
         {
             let op = operation.id;
             let result = OpResult::of(&operation.state);
-            let first = Spent { payload: *payload, op, result, expires_at: *expires_at };
+            let first = SpentOn { payload: *payload, op, result, expires_at: *expires_at };
             spent.spend(*nonce, first).expect("an empty memory takes any nonce");
         }
         spent

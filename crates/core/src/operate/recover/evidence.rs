@@ -23,7 +23,7 @@ pub struct Evidence {
     /// The status of the known task. Kept from the first time it was seen ended.
     pub task: Option<Seen<TaskFact>>,
     /// The search in the task list.
-    pub search: Option<Seen<Search>>,
+    pub search: Option<Seen<TaskSearch>>,
     /// Whether the guest carries a lock.
     pub lock: Option<Seen<Lock>>,
     /// Whether the guest is as the operation would leave it.
@@ -72,7 +72,7 @@ pub enum TaskFact {
 
 /// What the task list says of an operation without a known task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Search {
+pub enum TaskSearch {
     /// No task can be it.
     None,
     /// Exactly one can.

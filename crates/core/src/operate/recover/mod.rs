@@ -24,7 +24,9 @@ mod tasks;
 
 pub use answer::{AnswerKind, AnswerVerdict, UnknownVolume, judge_answer, left_volume};
 pub use decision::{FailReason, OutcomeDoubt, Question, RecoveryDecision, WaitReason, Warning};
-pub use evidence::{Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskFact};
+pub use evidence::{
+    Evidence, Lock, NewVolumes, NumberUse, Postcondition, Seen, TaskFact, TaskSearch,
+};
 pub use postcondition::{ProofLists, postcondition};
 pub use tasks::{TaskList, could_be_ours, could_be_task_of, leaves_task, search_tasks};
 
@@ -89,12 +91,14 @@ impl Case<'_> {
     fn without_task(self, request: OpPhase, sent_at: UnixSeconds) -> Decided {
         if leaves_task(self.operation, request) {
             match self.search(UnixSeconds(0))? {
-                Search::One(upid) => return Ok(self.adopt(request, upid)),
-                Search::Ambiguous => {
+                TaskSearch::One(upid) => return Ok(self.adopt(request, upid)),
+                TaskSearch::Ambiguous => {
                     return Ok(RecoveryDecision::Doubt(OutcomeDoubt::SeveralTasks));
                 }
-                Search::TooShort => return Ok(RecoveryDecision::Doubt(OutcomeDoubt::ListTooShort)),
-                Search::None | Search::Unreadable => {}
+                TaskSearch::TooShort => {
+                    return Ok(RecoveryDecision::Doubt(OutcomeDoubt::ListTooShort));
+                }
+                TaskSearch::None | TaskSearch::Unreadable => {}
             }
         }
         let unlocked_at = self.settled(sent_at)?;
@@ -152,20 +156,33 @@ impl Case<'_> {
         let mut looked_at = seen.at;
         if let Some(sent_at) = found_after {
             looked_at = self.settled(sent_at)?.max(seen.at);
-            match self.search(looked_at)? {
-                Search::One(other) if other != upid => {
-                    return Ok(RecoveryDecision::Doubt(OutcomeDoubt::SeveralTasks));
-                }
-                Search::Ambiguous => {
-                    return Ok(RecoveryDecision::Doubt(OutcomeDoubt::SeveralTasks));
-                }
-                // A list may have forgotten it meanwhile; it has ended.
-                Search::One(_) | Search::None | Search::TooShort | Search::Unreadable => {}
+            if self.has_another_task(upid, looked_at)? {
+                return Ok(RecoveryDecision::Doubt(OutcomeDoubt::SeveralTasks));
             }
         }
         if request != OpPhase::Act {
             return Ok(fail(FailReason::ActNotSent));
         }
+        self.after_task(status, seen.at, looked_at)
+    }
+
+    /// Whether the list has a task besides the one that was found, read no earlier than `since`.
+    fn has_another_task(self, upid: &Upid, since: UnixSeconds) -> Result<bool, Pause> {
+        Ok(match self.search(since)? {
+            TaskSearch::One(other) => other != upid,
+            TaskSearch::Ambiguous => true,
+            // A list may have forgotten it meanwhile; it has ended.
+            TaskSearch::None | TaskSearch::TooShort | TaskSearch::Unreadable => false,
+        })
+    }
+
+    /// The task of the act has ended so, as was seen at `ended_at`: the world as it was no earlier than `looked_at`.
+    fn after_task(
+        self,
+        status: TaskFact,
+        ended_at: UnixSeconds,
+        looked_at: UnixSeconds,
+    ) -> Decided {
         let makes = self.operation.intent.kind.creates_guest();
         match self.fact(looked_at)? {
             // Proxmox has said that the making failed: nothing follows, and what is there may be anybody's.
@@ -187,11 +204,11 @@ impl Case<'_> {
                 self.did_not_happen(FailReason::TaskFailed, looked_at)
             }
             // A fact may follow its task: it is awaited, not read once.
-            Fact::DoesNotHold if self.now < seen.at.plus(POSTCONDITION_DEADLINE_SECONDS) => {
+            Fact::DoesNotHold if self.now < ended_at.plus(POSTCONDITION_DEADLINE_SECONDS) => {
                 Err(self.recheck_unknown(WaitReason::NotYet))
             }
             Fact::DoesNotHold => self.did_not_happen(FailReason::FactMissing, looked_at),
-            Fact::NotYet => self.not_yet(seen.at),
+            Fact::NotYet => self.not_yet(ended_at),
         }
     }
 
@@ -260,10 +277,10 @@ impl Case<'_> {
     }
 
     /// The task list, read no earlier than `since`.
-    fn search(&self, since: UnixSeconds) -> Result<&Search, Pause> {
+    fn search(&self, since: UnixSeconds) -> Result<&TaskSearch, Pause> {
         match fresh(self.evidence.search.as_ref(), since) {
             None => Err(Pause::Look(Question::TaskList)),
-            Some(Seen { found: Search::Unreadable, .. }) => {
+            Some(Seen { found: TaskSearch::Unreadable, .. }) => {
                 Err(self.unreadable(Question::TaskList))
             }
             Some(Seen { found, .. }) => Ok(found),

@@ -40,28 +40,10 @@ pub fn postcondition(
     let proof = intent.kind.row().proof;
     let snapshots = lists.snapshots;
     if proof == Proof::ArchiveListed {
-        return match lists.archive {
-            Some(true) => Postcondition::Holds,
-            Some(false) => Postcondition::DoesNotHold,
-            None => Postcondition::Unreadable,
-        };
+        return archive_listed(lists.archive);
     }
     let Some(guest) = guest else {
-        return match proof {
-            Proof::NumberFree => Postcondition::Holds,
-            Proof::VolumeGone => no_longer_listed(lists.volume),
-            Proof::Configuration
-            | Proof::VolumeSize
-            | Proof::VolumeOnStorage
-            | Proof::IsTemplate
-            | Proof::PowerState(_)
-            | Proof::SnapshotParent
-            | Proof::SnapshotListed
-            | Proof::SnapshotGone
-            | Proof::ArchiveListed
-            | Proof::GuestMade
-            | Proof::NotRead => Postcondition::DoesNotHold,
-        };
+        return without_guest(proof, lists);
     };
     match proof {
         Proof::Configuration => readable(guest, |config| config_holds(guest, config, params)),
@@ -71,14 +53,7 @@ pub fn postcondition(
         Proof::PowerState(wanted) => power(intent, guest, wanted),
         Proof::NumberFree if intent.is_another(identity(guest).ok()) => Postcondition::AnotherGuest,
         Proof::NumberFree => Postcondition::DoesNotHold,
-        Proof::SnapshotParent => listed(snapshots, |all| {
-            let present = all.iter().find(|point| point.name == PRESENT);
-            let stands =
-                present.is_some_and(|present| present.parent.as_ref() == params.get("snapname"));
-            // From a snapshot that holds memory the machine is started within the same task.
-            let starts = params.get("start").is_some_and(|start| start == "1");
-            stands && (!starts || matches!(guest.power, Power::Running | Power::Paused))
-        }),
+        Proof::SnapshotParent => listed(snapshots, |all| was_rolled_back(all, guest, params)),
         Proof::SnapshotListed => listed(snapshots, |all| {
             all.iter().any(|point| Some(&point.name) == params.get("snapname"))
         }),
@@ -86,16 +61,63 @@ pub fn postcondition(
             listed(snapshots, |all| !all.iter().any(|point| is_it(point, params)))
         }
         Proof::GuestMade => made(guest, params),
-        Proof::VolumeGone => {
-            let struck_out = readable(guest, |config| is_struck_out(config, params));
-            let is_struck_out = struck_out == Postcondition::Holds;
-            if is_struck_out { no_longer_listed(lists.volume) } else { struck_out }
-        }
+        Proof::VolumeGone => volume_gone(guest, params, lists.volume),
         // Told by the list alone, above.
         Proof::ArchiveListed => Postcondition::Unreadable,
         // Not executed yet, so nothing of them can be in flight: what cannot be compared is not known.
         Proof::NotRead => Postcondition::Unreadable,
     }
+}
+
+fn archive_listed(archive: Option<bool>) -> Postcondition {
+    match archive {
+        Some(true) => Postcondition::Holds,
+        Some(false) => Postcondition::DoesNotHold,
+        None => Postcondition::Unreadable,
+    }
+}
+
+/// What it proves that there is no guest.
+fn without_guest(proof: Proof, lists: ProofLists<'_>) -> Postcondition {
+    match proof {
+        Proof::NumberFree => Postcondition::Holds,
+        Proof::VolumeGone => no_longer_listed(lists.volume),
+        Proof::Configuration
+        | Proof::VolumeSize
+        | Proof::VolumeOnStorage
+        | Proof::IsTemplate
+        | Proof::PowerState(_)
+        | Proof::SnapshotParent
+        | Proof::SnapshotListed
+        | Proof::SnapshotGone
+        | Proof::ArchiveListed
+        | Proof::GuestMade
+        | Proof::NotRead => Postcondition::DoesNotHold,
+    }
+}
+
+/// The present follows the snapshot that was named, and the machine runs if it was to.
+fn was_rolled_back(
+    all: &[SnapshotPoint],
+    guest: &Guest,
+    params: &BTreeMap<String, String>,
+) -> bool {
+    let present = all.iter().find(|point| point.name == PRESENT);
+    let stands = present.is_some_and(|present| present.parent.as_ref() == params.get("snapname"));
+    // From a snapshot that holds memory the machine is started within the same task.
+    let starts = params.get("start").is_some_and(|start| start == "1");
+    stands && (!starts || matches!(guest.power, Power::Running | Power::Paused))
+}
+
+/// No slot holds the volume any more, and its storage does not list it either.
+fn volume_gone(
+    guest: &Guest,
+    params: &BTreeMap<String, String>,
+    volume: Option<bool>,
+) -> Postcondition {
+    let struck_out = readable(guest, |config| is_struck_out(config, params));
+    let is_struck_out = struck_out == Postcondition::Holds;
+    if is_struck_out { no_longer_listed(volume) } else { struck_out }
 }
 
 /// A making is over once the guest has no lock. It is whole if everything that was sent is there, and volumes where

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{LATE_FORK_SECONDS, Search};
+use super::{LATE_FORK_SECONDS, TaskSearch};
 use crate::action_registry::{ActionKind, TaskSubject};
 use crate::actual::identity_proof::TaskReading;
 use crate::model::id::{GuestKind, VmId};
@@ -53,12 +53,12 @@ pub fn search_tasks(
     list: &TaskList,
     owner: &str,
     claimed: &BTreeSet<Upid>,
-) -> Search {
+) -> TaskSearch {
     let Some((_, sent_at)) = operation.sent() else {
-        return Search::None;
+        return TaskSearch::None;
     };
     if list.complete_since > earliest(sent_at) {
-        return Search::TooShort;
+        return TaskSearch::TooShort;
     }
     let latest = sent_at.plus(LATE_FORK_SECONDS);
     // A list shows a task twice while it moves from the running to the archived ones.
@@ -69,10 +69,10 @@ pub fn search_tasks(
         .collect();
     let mut in_window = candidates.iter().filter(|upid| upid.started_at() <= latest);
     match (in_window.next(), in_window.next()) {
-        (Some(one), None) => Search::One(Upid::clone(one)),
-        (None, _) if candidates.is_empty() => Search::None,
+        (Some(one), None) => TaskSearch::One(Upid::clone(one)),
+        (None, _) if candidates.is_empty() => TaskSearch::None,
         // One that came too late may still be ours; ignoring it would open the lane beside it.
-        (None, _) | (Some(_), Some(_)) => Search::Ambiguous,
+        (None, _) | (Some(_), Some(_)) => TaskSearch::Ambiguous,
     }
 }
 

@@ -5,10 +5,13 @@
 //! itself for that kind of guest: the registry wins.
 
 mod blocks;
+mod parts;
+mod words;
 
 pub(crate) use blocks::{block, first, source};
+pub(crate) use parts::{part, part_elsewhere};
+pub(crate) use words::{choice, word};
 
-use super::Shape;
 use crate::model::id::GuestKind;
 
 /// Words that are no key, and what to write instead.
@@ -374,141 +377,6 @@ fn folded(written: &str) -> String {
 
 fn is_one_of(folded: &str, words: &[&str]) -> bool {
     words.iter().any(|word| word.chars().filter(|letter| *letter != '_').eq(folded.chars()))
-}
-
-/// Words for parts of property strings, and the parts that may be meant: the first that the shape has.
-const PARTS: &[(&[&str], &[&str])] = &[
-    (&["vlan", "vlan_id", "vlan_tag", "vlanid"], &["tag"]),
-    (
-        &["mac", "mac_address", "mac_addr", "macaddr", "hwaddr", "hardware_address"],
-        &["hwaddr", "macaddr"],
-    ),
-    (&["address", "ipv4", "ip_address", "ipaddr", "ip4", "ip_addr"], &["ip"]),
-    (&["ipv6", "ip6_address", "address6"], &["ip6"]),
-    (&["gateway", "gw4", "gateway4", "default_gateway"], &["gw"]),
-    (&["gateway6"], &["gw6"]),
-    (&["interface", "ifname", "device", "dev", "nic", "iface"], &["name"]),
-    (&["type", "driver", "card"], &["model"]),
-    (&["speed", "bandwidth", "rate_limit", "ratelimit", "limit"], &["rate"]),
-    (&["network", "br", "switch", "bridge_name"], &["bridge"]),
-    (&["link", "disconnected", "disconnect", "connected"], &["link_down"]),
-    (&["file", "volume", "volid", "file_id", "image", "disk", "vol"], &["file", "volume"]),
-    (&["path", "mountpoint", "mount_point", "mount", "target", "dir", "guest_path"], &["mp"]),
-    (&["readonly", "read_only"], &["ro"]),
-    (&["datastore", "datastore_id", "pool", "store"], &["storage"]),
-    (&["capacity", "disk_size", "gb", "size_gb", "disksize"], &["size"]),
-    (&["io_thread", "iothreads"], &["iothread"]),
-    (&["ssd_emulation"], &["ssd"]),
-    (&["options", "mount_options"], &["mountoptions"]),
-    (&["cpu", "model", "type"], &["cputype"]),
-    (&["order", "priority"], &["order"]),
-    (&["delay", "up_delay", "startup_delay"], &["up"]),
-    (&["down_delay", "shutdown_timeout"], &["down"]),
-];
-
-/// The part that was likely meant by one the shape does not have.
-pub(crate) fn part(shape: &Shape, written: &str) -> Option<&'static str> {
-    let word = folded(written);
-    let has = |name: &&&str| {
-        let fresh = **name == "storage" && shape.part("size").is_some();
-        fresh || shape.part(name).is_some()
-    };
-    let mut found = PARTS.iter().filter(|(words, _)| is_one_of(&word, words));
-    found.find_map(|(_, parts)| parts.iter().find(has)).copied()
-}
-
-/// What to do about a part that belongs elsewhere.
-pub(crate) fn part_elsewhere(shape: &Shape, written: &str) -> Option<&'static str> {
-    let word = folded(written);
-    let network = shape.part("bridge").is_some();
-    match word.as_str() {
-        "dhcp" if shape.part("ip").is_some() => Some("write ip = \"dhcp\""),
-        "netmask" | "prefix" | "cidr" if shape.part("ip").is_some() => {
-            Some("the prefix is a part of the address: ip = \"10.0.0.5/24\"")
-        }
-        "ip" | "ip6" | "gw" | "gw6" | "address" | "gateway" | "dhcp" | "ipv4" | "ipaddress"
-            if network =>
-        {
-            Some(QEMU_ADDRESS)
-        }
-        "model" if network => Some("a container's network card has no model: leave it out"),
-        "bus" | "interface" | "slot" if shape.part("size").is_some() => {
-            Some("the name of the key says the bus: scsi0, virtio0, sata0 or ide0")
-        }
-        _ => None,
-    }
-}
-
-/// The word that was meant by another for one of a guest's own words.
-pub(crate) fn word(key: &str, written: &str) -> Option<&'static str> {
-    let word = folded(written);
-    Some(match (key, word.as_str()) {
-        ("kind", "vm" | "kvm" | "machine" | "virtualmachine" | "qm" | "qemukvm") => {
-            "a virtual machine is kind = \"qemu\""
-        }
-        ("kind", "ct" | "container" | "pct" | "lxd" | "openvz" | "containers") => {
-            "a container is kind = \"lxc\""
-        }
-        ("kind", "docker" | "oci" | "podman") => {
-            "Proxmox VE has containers, kind = \"lxc\", and machines, kind = \"qemu\""
-        }
-        (
-            "run",
-            "started" | "start" | "on" | "up" | "true" | "yes" | "online" | "poweron" | "active",
-        ) => "write run = \"running\"",
-        (
-            "run",
-            "stop" | "off" | "down" | "halted" | "shutdown" | "false" | "no" | "poweroff"
-            | "offline",
-        ) => "write run = \"stopped\"",
-        ("run", "paused" | "suspended" | "pause" | "suspend") => {
-            "evenkeel neither pauses nor resumes a guest: leave `run` out"
-        }
-        ("run", "absent" | "present") => "whether a guest shall be there is `state`",
-        ("state", "running" | "started" | "stopped" | "start" | "stop" | "on" | "off") => {
-            "`state` says whether the guest shall be there; whether it runs is `run`, such as run = \"running\""
-        }
-        ("state", "created" | "exists" | "exist" | "yes" | "true" | "present") => {
-            "write state = \"present\""
-        }
-        ("state", "deleted" | "destroyed" | "removed" | "gone" | "no" | "false") => {
-            "write state = \"absent\""
-        }
-        ("stop", "hard" | "kill" | "cut" | "immediate" | "poweroff" | "forced") => {
-            "write stop = \"force\""
-        }
-        ("stop", "graceful" | "soft" | "acpi" | "clean") => "write stop = \"shutdown\"",
-        _ => return None,
-    })
-}
-
-/// Words for one of a few that Proxmox VE takes, and the word that may be meant.
-const CHOICES: &[(&[&str], &str)] = &[
-    (&["rocky", "rockylinux", "alma", "almalinux", "rhel", "redhat", "oracle", "amazon"], "centos"),
-    (&["suse", "sles", "leap", "tumbleweed"], "opensuse"),
-    (&["arch", "manjaro"], "archlinux"),
-    (&["mint", "pop"], "ubuntu"),
-    (&["raspbian", "kali"], "debian"),
-    (&["linux", "debian", "ubuntu", "centos", "fedora"], "l26"),
-    (&["windows", "windows11", "win2022", "w2k22", "win2025"], "win11"),
-    (&["windows10", "win2019", "w2k19", "win2016"], "win10"),
-    (&["uefi", "efi", "edk2"], "ovmf"),
-    (&["legacy", "bios"], "seabios"),
-    (&["virtio_scsi", "virtio"], "virtio-scsi-single"),
-    (&["virtio_net", "virtio_pci"], "virtio"),
-    (&["intel", "e1000_82545"], "e1000"),
-    (&["x86_64", "x64", "x86"], "amd64"),
-    (&["aarch64", "arm"], "arm64"),
-    (&["write_back"], "writeback"),
-    (&["qcow"], "qcow2"),
-    (&["default", "vnc", "standard"], "std"),
-];
-
-/// The word out of a few that was likely meant by another.
-pub(crate) fn choice(words: &[&'static str], written: &str) -> Option<&'static str> {
-    let word = folded(written);
-    let mut found = CHOICES.iter().filter(|(others, _)| is_one_of(&word, others));
-    found.find_map(|(_, meant)| words.iter().find(|ours| *ours == meant)).copied()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::words::diagnostic::did_you_mean;
 
 pub(super) fn read(shape: &Shape, text: &str, side: ReadSide) -> Result<Property, Misfit> {
     let mut property = Property::default();
-    let mut given = Given::default();
+    let mut given = NamedParts::default();
     for piece in text.split(',').filter(|piece| !piece.is_empty()) {
         match piece.split_once('=') {
             Some((name, "")) if side != ReadSide::Stored && shape.part(name).is_some() => {
@@ -60,7 +60,7 @@ fn nameless(shape: &Shape, piece: &str) -> Misfit {
 /// Reads one `name=value` into the property.
 fn named_part(
     shape: &Shape,
-    (property, given): (&mut Property, &mut Given),
+    (property, given): (&mut Property, &mut NamedParts),
     name: &str,
     value: &str,
     side: ReadSide,
@@ -111,9 +111,9 @@ pub(crate) fn part_advice(shape: &Shape, name: &str) -> String {
 
 /// The parts a text has named so far.
 #[derive(Default)]
-struct Given(Vec<&'static str>);
+struct NamedParts(Vec<&'static str>);
 
-impl Given {
+impl NamedParts {
     /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
     fn once(&mut self, part: &'static FormatPart, side: ReadSide) -> Result<(), Misfit> {
         if side != ReadSide::Stored && self.0.contains(&part.name) {

@@ -14,27 +14,27 @@ use super::guests::{OLD_TEST, WEB};
 use super::is_destructive;
 use super::narration::{command, lines, output, proof, say};
 use super::sandbox::show_requests;
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 use crate::interrupt::Interrupts;
 
 /// The host whose guest shall go.
 const OSLO: usize = 1;
 
-pub(super) async fn run(headless: bool) -> Result<Exit, Failure> {
+pub(super) async fn run(headless: bool) -> Result<Exit, CommandFailure> {
     let mut stop = Interrupts::listen()?;
     let mut site = FleetSite::set(headless).await?;
     tokio::select! {
         // Dropped in the middle, the site still ends its processes and removes its directory.
         told = story(&mut site) => told.map_err(|failure| site.explain(failure))?,
         () = stop.next() => {
-            return Err(Failure::new(Exit::Failed, "the demo was interrupted")
+            return Err(CommandFailure::new(Exit::Failed, "the demo was interrupted")
                 .hint("nothing is left behind; `evenkeel demo --fleet --headless` runs without pauses"));
         }
     }
     Ok(Exit::Ok)
 }
 
-async fn story(site: &mut FleetSite) -> Result<(), Failure> {
+async fn story(site: &mut FleetSite) -> Result<(), CommandFailure> {
     say(
         "A hub hands desired files to many hosts, shows how they stand, and carries approvals. Whoever holds it could \
          lie to every host at once, so no host trusts it. This is a real hub with three real agents, each with a \
@@ -49,7 +49,7 @@ async fn story(site: &mut FleetSite) -> Result<(), Failure> {
 }
 
 /// A hub, an account, three hosts.
-async fn enrolled(site: &mut FleetSite) -> Result<(), Failure> {
+async fn enrolled(site: &mut FleetSite) -> Result<(), CommandFailure> {
     site.narration.chapter("A hub and three hosts").await?;
     say(
         "The hub makes a database, an id and a certificate of its own. Alice gets an account: a name and an SSH key, no password.",
@@ -89,7 +89,7 @@ async fn enrolled(site: &mut FleetSite) -> Result<(), Failure> {
 }
 
 /// Documents: imported, signed, pushed, in effect; then one change.
-async fn pushed(site: &mut FleetSite) -> Result<(), Failure> {
+async fn pushed(site: &mut FleetSite) -> Result<(), CommandFailure> {
     site.narration.chapter("What is declared, signed by its author").await?;
     say(
         "The guests of each host become files, and the files a document. A host takes it only with the signature of an \
@@ -127,7 +127,7 @@ async fn pushed(site: &mut FleetSite) -> Result<(), Failure> {
 }
 
 /// An item, signed through the hub.
-async fn signed(site: &mut FleetSite) -> Result<(), Failure> {
+async fn signed(site: &mut FleetSite) -> Result<(), CommandFailure> {
     let host = HOSTS[OSLO];
     let guest = OLD_TEST.id();
     site.narration.chapter("A guest shall go, and the hub only carries the approval").await?;
@@ -169,7 +169,7 @@ async fn signed(site: &mut FleetSite) -> Result<(), Failure> {
 }
 
 /// Whoever holds the hub pushes a document of their own.
-async fn forged(site: &mut FleetSite) -> Result<(), Failure> {
+async fn forged(site: &mut FleetSite) -> Result<(), CommandFailure> {
     let host = HOSTS[0];
     site.narration.chapter("Somebody else holds the hub").await?;
     say(&format!(
@@ -206,7 +206,7 @@ async fn forged(site: &mut FleetSite) -> Result<(), Failure> {
 }
 
 /// The hub is gone; the hosts go on.
-async fn killed(site: &mut FleetSite) -> Result<(), Failure> {
+async fn killed(site: &mut FleetSite) -> Result<(), CommandFailure> {
     site.narration.chapter("The hub is gone").await?;
     let pid = site.kill_hub()?;
     command(&format!("kill -9 {pid}"))?;
@@ -239,7 +239,7 @@ async fn killed(site: &mut FleetSite) -> Result<(), Failure> {
     proof("each host went on alone, by the last document it took; one change each")
 }
 
-fn end(site: &FleetSite) -> Result<(), Failure> {
+fn end(site: &FleetSite) -> Result<(), CommandFailure> {
     let destroyed: usize = site
         .hosts
         .iter()
@@ -260,14 +260,19 @@ fn file_of(part: &super::guests::DemoGuest) -> String {
     part.file().trim_start_matches("desired/").to_owned()
 }
 
-async fn push(site: &FleetSite, host: &str, message: &str, shown: bool) -> Result<(), Failure> {
+async fn push(
+    site: &FleetSite,
+    host: &str,
+    message: &str,
+    shown: bool,
+) -> Result<(), CommandFailure> {
     let files = format!("{host}-files");
     let line = ["fleet", "push", host, &files, "--key", "pen", "--message", message, "--yes"];
     let ran = if shown { site.shows(&line).await? } else { site.runs(&line).await? };
     ran.succeeds().map(drop)
 }
 
-async fn await_all(site: &FleetSite, generation: u64) -> Result<(), Failure> {
+async fn await_all(site: &FleetSite, generation: u64) -> Result<(), CommandFailure> {
     for host in HOSTS {
         await_standing(site, host, generation).await?;
     }
@@ -275,7 +280,11 @@ async fn await_all(site: &FleetSite, generation: u64) -> Result<(), Failure> {
 }
 
 /// Until the hub has heard that a document is in effect, and everything is as it says.
-async fn await_standing(site: &FleetSite, host: &str, generation: u64) -> Result<(), Failure> {
+async fn await_standing(
+    site: &FleetSite,
+    host: &str,
+    generation: u64,
+) -> Result<(), CommandFailure> {
     until("the host stands as declared", async || {
         let told: Value = site.status(host).await?;
         let standing = &told["host"];

@@ -14,7 +14,7 @@ use super::super::files::{ChildProcess, CommandRun, DemoFiles, finish, unstartab
 use super::super::guests;
 use super::super::narration::Narration;
 
-use crate::error::{Exit, Failure};
+use crate::error::{CommandFailure, Exit};
 
 /// The hosts of the story.
 pub(super) const HOSTS: [&str; 3] = ["berlin", "oslo", "paris"];
@@ -64,12 +64,12 @@ impl DemoHost {
 
 impl FleetSite {
     /// Three nodes, the files of three agents, keys and signers. Nothing runs yet but the nodes.
-    pub(super) async fn set(headless: bool) -> Result<Self, Failure> {
+    pub(super) async fn set(headless: bool) -> Result<Self, CommandFailure> {
         let files = DemoFiles::new()?;
         let mut hosts = Vec::new();
         for name in HOSTS {
             let node = Http::start(Simulator::new(guests::world()), HttpOptions::default()).await;
-            let node = node.map_err(|error| Failure::wrapping(Exit::Failed, error))?;
+            let node = node.map_err(|error| CommandFailure::wrapping(Exit::Failed, error))?;
             // A node that has done something before: its list of tasks reaches back, as every real one's does.
             let guest = guests::DB.id();
             node.node.with(|simulator| {
@@ -89,11 +89,11 @@ impl FleetSite {
     }
 
     /// Alice approves, the pen signs documents, the vault recovers; nobody knows mallory.
-    async fn make_keys(&self) -> Result<(), Failure> {
+    async fn make_keys(&self) -> Result<(), CommandFailure> {
         for name in ["alice", "pen", "vault", "mallory"] {
             if !self.files.make_key(name).await? {
                 let message = "a fleet cannot be shown without ssh-keygen: people log in and sign with SSH keys";
-                return Err(Failure::new(Exit::Failed, message).hint(
+                return Err(CommandFailure::new(Exit::Failed, message).hint(
                     "apt install openssh-client; `evenkeel demo` shows a single host without it",
                 ));
             }
@@ -105,7 +105,7 @@ impl FleetSite {
     }
 
     /// Starts the hub and waits until it serves; at the same address again, if it had one.
-    pub(super) fn start_hub(&mut self) -> Result<(), Failure> {
+    pub(super) fn start_hub(&mut self) -> Result<(), CommandFailure> {
         let address = self.hub_url.strip_prefix("https://").unwrap_or("127.0.0.1:0");
         let mut command = self.files.executable();
         command
@@ -121,7 +121,7 @@ impl FleetSite {
         }
         self.hub = Some(ChildProcess(child));
         let ready: Value = serde_json::from_str(&ready).map_err(|error| {
-            Failure::new(Exit::Failed, format!("the hub did not say where it is: {error}"))
+            CommandFailure::new(Exit::Failed, format!("the hub did not say where it is: {error}"))
         })?;
         let text = |name: &str| ready[name].as_str().unwrap_or_default().to_owned();
         (self.hub_url, self.hub_pin) = (text("url"), text("fingerprint"));
@@ -129,13 +129,13 @@ impl FleetSite {
     }
 
     /// Ends the hub as `kill -9` does, and tells which process it was.
-    pub(super) fn kill_hub(&mut self) -> Result<u32, Failure> {
+    pub(super) fn kill_hub(&mut self) -> Result<u32, CommandFailure> {
         let hub = self.hub.take();
-        hub.ok_or_else(|| Failure::new(Exit::Failed, "no hub runs"))?.kill()
+        hub.ok_or_else(|| CommandFailure::new(Exit::Failed, "no hub runs"))?.kill()
     }
 
     /// The files of a host: what root would write there.
-    pub(super) fn write_host(&self, host: &DemoHost) -> Result<(), Failure> {
+    pub(super) fn write_host(&self, host: &DemoHost) -> Result<(), CommandFailure> {
         let (name, here) = (host.name, self.files.path(host.name));
         fs_err::create_dir_all(&here)?;
         let here = here.display();
@@ -156,7 +156,7 @@ impl FleetSite {
     }
 
     /// Enrols a host: the token goes from the hub to the host, and never over a command line.
-    pub(super) async fn enrol(&self, name: &str) -> Result<CommandRun, Failure> {
+    pub(super) async fn enrol(&self, name: &str) -> Result<CommandRun, CommandFailure> {
         let token = self.runs(&["hub", "enrol-token", name, "--state", "hub"]).await?.succeeds()?;
         let mut command = self.on_host(name);
         command.args(["enrol", &self.hub_url, "--fingerprint", &self.hub_pin]);
@@ -169,13 +169,13 @@ impl FleetSite {
             }
             child.wait_with_output()
         });
-        let output = ended.await.map_err(|error| Failure::wrapping(Exit::Failed, error))?;
+        let output = ended.await.map_err(|error| CommandFailure::wrapping(Exit::Failed, error))?;
         let output = output.map_err(|error| unstartable("evenkeel", error))?;
         CommandRun::of(line, &output).succeeds()
     }
 
     /// Starts the agent of every host.
-    pub(super) fn start_agents(&mut self) -> Result<(), Failure> {
+    pub(super) fn start_agents(&mut self) -> Result<(), CommandFailure> {
         for place in 0..self.hosts.len() {
             let mut command = self.on_host(self.hosts[place].name);
             let log = self.files.log(&format!("{}/{LOG}", self.hosts[place].name))?;
@@ -200,7 +200,7 @@ impl FleetSite {
         &self,
         name: &str,
         arguments: &[&str],
-    ) -> Result<CommandRun, Failure> {
+    ) -> Result<CommandRun, CommandFailure> {
         let mut command = self.on_host(name);
         command.args(arguments);
         let line = format!("evenkeel {}", arguments.join(" "));
@@ -209,7 +209,7 @@ impl FleetSite {
     }
 
     /// Runs a command at the person's desk, behind the scenes.
-    pub(super) async fn runs(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
+    pub(super) async fn runs(&self, arguments: &[&str]) -> Result<CommandRun, CommandFailure> {
         let mut command = self.files.executable();
         // A person's desk has no agent.
         command.env_remove("EVENKEEL_CONFIG").env_remove("EVENKEEL_STATE").args(arguments);
@@ -218,17 +218,17 @@ impl FleetSite {
     }
 
     /// Runs it and shows all of it.
-    pub(super) async fn shows(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
+    pub(super) async fn shows(&self, arguments: &[&str]) -> Result<CommandRun, CommandFailure> {
         CommandRun::shown(arguments, self.runs(arguments)).await
     }
 
     /// How a host stands, by the hub.
-    pub(super) async fn status(&self, host: &str) -> Result<Value, Failure> {
+    pub(super) async fn status(&self, host: &str) -> Result<Value, CommandFailure> {
         self.runs(&["fleet", "status", host, "-o", "json"]).await?.succeeds()?.json()
     }
 
     /// A failure, with what agents and hub said last.
-    pub(super) fn explain(&self, failure: Failure) -> Failure {
+    pub(super) fn explain(&self, failure: CommandFailure) -> CommandFailure {
         let mut logs = vec!["hub.log".to_owned()];
         logs.extend(HOSTS.map(|name| format!("{name}/{LOG}")));
         let last = logs.iter().map(|log| format!("{log}:\n{}", self.files.last_lines(log)));

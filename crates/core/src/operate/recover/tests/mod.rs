@@ -121,8 +121,13 @@ const FACTS: [Postcondition; 7] = [
 fn every_evidence(operation: &Operation, at: UnixSeconds, mut check: impl FnMut(&Evidence)) {
     let own = task_of(operation);
     let volume: VolumeId = "local:vm-101-disk-1".parse().unwrap();
-    let searches =
-        [Search::None, Search::One(own), Search::Ambiguous, Search::TooShort, Search::Unreadable];
+    let searches = [
+        TaskSearch::None,
+        TaskSearch::One(own),
+        TaskSearch::Ambiguous,
+        TaskSearch::TooShort,
+        TaskSearch::Unreadable,
+    ];
     let new_volumes =
         [NewVolumes::None, NewVolumes::One(volume), NewVolumes::Several, NewVolumes::Unreadable];
     let kind = operation.intent.kind;
@@ -177,7 +182,7 @@ fn check_one(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> Re
         }
         RecoveryDecision::Adopt(_) => {
             matches!(operation.state, OpState::Started { .. })
-                && matches!(found(evidence.search.as_ref()), Some(Search::One(_)))
+                && matches!(found(evidence.search.as_ref()), Some(TaskSearch::One(_)))
                 && (!operation.intent.kind.creates_guest() || operation.intent.id_was_free)
         }
         RecoveryDecision::Wait { not_before, .. } => *not_before > now,
@@ -198,7 +203,7 @@ fn check_one(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> Re
 fn lane_may_open(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> bool {
     let settled =
         now >= SENT.plus(LATE_FORK_SECONDS) && found(evidence.lock.as_ref()) == Some(&Lock::Free);
-    let none_found = found(evidence.search.as_ref()) == Some(&Search::None);
+    let none_found = found(evidence.search.as_ref()) == Some(&TaskSearch::None);
     match &operation.state {
         OpState::TaskRunning { upid, found: by_search, .. } => {
             let runs = matches!(
@@ -206,9 +211,9 @@ fn lane_may_open(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -
                 None | Some(TaskFact::Running | TaskFact::Unreadable)
             );
             let alone = match found(evidence.search.as_ref()) {
-                Some(Search::One(one)) => one == upid,
-                Some(Search::None | Search::TooShort) => true,
-                Some(Search::Ambiguous | Search::Unreadable) | None => false,
+                Some(TaskSearch::One(one)) => one == upid,
+                Some(TaskSearch::None | TaskSearch::TooShort) => true,
+                Some(TaskSearch::Ambiguous | TaskSearch::Unreadable) | None => false,
             };
             !runs && (!by_search || (settled && alone))
         }
@@ -372,9 +377,9 @@ fn every_world(operation: &Operation, mut check: impl FnMut(&World)) {
             && (evidence.number.is_some() || !asks_number)
             && (evidence.volumes.is_some() || operation.intent.volumes_before.is_none());
         // Readings that this operation never asks for need not vary.
-        let found_one = matches!(found(evidence.search.as_ref()), Some(Search::One(_)));
+        let found_one = matches!(found(evidence.search.as_ref()), Some(TaskSearch::One(_)));
         let plain_task = found(evidence.task.as_ref()) == Some(&TaskFact::Succeeded);
-        let plain_search = found(evidence.search.as_ref()) == Some(&Search::None);
+        let plain_search = found(evidence.search.as_ref()) == Some(&TaskSearch::None);
         let asked = match operation.state {
             OpState::Started { .. } => found_one || plain_task,
             OpState::TaskRunning { .. } => plain_search,
@@ -426,7 +431,7 @@ fn recovering_twice_equals_recovering_once_in_every_world() {
 fn a_silent_pve_closes_nothing_and_keeps_the_lane_shut() {
     let silent = World(Evidence {
         task: Some(Seen { at: SENT, found: TaskFact::Unreadable }),
-        search: Some(Seen { at: SENT, found: Search::Unreadable }),
+        search: Some(Seen { at: SENT, found: TaskSearch::Unreadable }),
         lock: Some(Seen { at: SENT, found: Lock::Unreadable }),
         postcondition: Some(Seen { at: SENT, found: Postcondition::Unreadable }),
         number: Some(Seen { at: SENT, found: NumberUse::Unreadable }),
@@ -443,7 +448,7 @@ fn a_silent_pve_closes_nothing_and_keeps_the_lane_shut() {
 #[test]
 fn a_task_that_may_be_forked_late_is_looked_for_a_second_time() {
     let operation = operation(ActionKind::Start, GuestKind::Lxc);
-    let none = |after| Some(Seen { at: SENT.plus(after), found: Search::None });
+    let none = |after| Some(Seen { at: SENT.plus(after), found: TaskSearch::None });
     let mut evidence = Evidence { search: none(1), ..Evidence::default() };
     let wait = RecoveryDecision::Wait { not_before: SENT.plus(60), reason: WaitReason::LateFork };
     assert_eq!(decide(&operation, &evidence, SENT.plus(1)), wait);
@@ -454,7 +459,7 @@ fn a_task_that_may_be_forked_late_is_looked_for_a_second_time() {
     evidence.search = none(61);
     assert_eq!(decide(&operation, &evidence, now), RecoveryDecision::Look(Question::Postcondition));
     let late = own_task(ActionKind::Start, GuestKind::Lxc);
-    evidence.search = Some(Seen { at: now, found: Search::One(late.clone()) });
+    evidence.search = Some(Seen { at: now, found: TaskSearch::One(late.clone()) });
     assert_eq!(decide(&operation, &evidence, now), RecoveryDecision::Adopt(late));
 }
 
@@ -536,7 +541,7 @@ fn a_destroy_interrupted_in_its_preparations_waits_for_them_and_then_fails() {
         prepared.furthest = request;
         prepared.state = OpState::Started { request, sent_at: SENT };
         let stop = own_task(task, guest);
-        let found_one = Some(Seen { at: SENT, found: Search::One(stop.clone()) });
+        let found_one = Some(Seen { at: SENT, found: TaskSearch::One(stop.clone()) });
         let evidence = Evidence { search: found_one, ..Evidence::default() };
         let adopt = decide(&prepared, &evidence, SENT);
         assert_eq!(adopt, RecoveryDecision::Adopt(stop.clone()));
@@ -552,7 +557,7 @@ fn a_destroy_interrupted_in_its_preparations_waits_for_them_and_then_fails() {
         let late = SENT.plus(LATE_FORK_SECONDS);
         let evidence = Evidence {
             lock: Some(Seen { at: late, found: Lock::Free }),
-            search: Some(Seen { at: late, found: Search::One(stop) }),
+            search: Some(Seen { at: late, found: TaskSearch::One(stop) }),
             ..with(TaskFact::Succeeded)
         };
         let ended = decide(&adopted, &evidence, late);

@@ -153,7 +153,7 @@ fn y05_an_act_after_which_nothing_names_a_volume_is_never_closed_by_itself() {
         let late = SENT.plus(LATE_FORK_SECONDS + POSTCONDITION_DEADLINE_SECONDS + 10);
         let evidence = Evidence {
             task: Some(Seen { at: late, found: TaskFact::Succeeded }),
-            search: Some(Seen { at: late, found: Search::None }),
+            search: Some(Seen { at: late, found: TaskSearch::None }),
             lock: Some(Seen { at: late, found: Lock::Free }),
             postcondition: Some(Seen { at: late, found: Postcondition::VolumeUnnamed }),
             number: Some(Seen { at: late, found: NumberUse::Taken }),

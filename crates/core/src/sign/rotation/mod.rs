@@ -11,26 +11,22 @@
 //! may follow is said in `lineage`. The agent makes the result durable and replays the same envelopes with the
 //! time they were accepted at.
 
+mod written;
+
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
-use super::clock::{BEHIND_MAX_S, ClockReading, RAISE_MAX_S};
-use super::envelope::{Envelope, verify_one};
-use super::hash::TrustHash;
-use super::json::{self, Json, JsonFields, Malformed};
-use super::key::PublicKey;
-use super::lineage::{Lineage, RECOVERY_AHEAD_MAX};
-use super::quorum::{ApprovalRules, SignerCount};
-use super::sshsig::{Namespace, SshSig};
-use super::statement::{
-    HostBinding, STATEMENT_BYTES_MAX, Window, WrittenHost, payload, read_host, read_reason,
-    read_window, to_json,
-};
-use super::time;
-use super::trust::{Lookup, Role, Signer, SignerRecord, TrustVersion, TrustedSigners, Validity};
 use crate::model::reason::{ReasonCode, Refusal};
 use crate::operate::operation::UnixSeconds;
+use crate::sign::clock::{BEHIND_MAX_S, ClockReading, RAISE_MAX_S};
+use crate::sign::envelope::{Envelope, verify_one};
+use crate::sign::hash::TrustHash;
+use crate::sign::key::PublicKey;
+use crate::sign::lineage::{Lineage, RECOVERY_AHEAD_MAX};
+use crate::sign::quorum::{ApprovalRules, SignerCount};
+use crate::sign::sshsig::{Namespace, SshSig};
+use crate::sign::statement::{HostBinding, Window};
+use crate::sign::time;
+use crate::sign::trust::{Lookup, Role, Signer, TrustVersion, TrustedSigners, Validity};
 
 /// By whose word the signers change. Of two that wait, the first in this order is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,23 +165,23 @@ pub enum Occasion {
 
 /// What a rotation is judged by.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Grounds<'a> {
+pub(in crate::sign) struct RotationGrounds<'a> {
     /// The list it follows.
-    pub(super) parent: &'a TrustedSigners,
+    pub(in crate::sign) parent: &'a TrustedSigners,
     /// The list it replaces.
-    pub(super) current: &'a TrustedSigners,
-    pub(super) host: &'a HostBinding,
-    pub(super) clock: &'a ClockReading,
-    pub(super) life_max_s: u64,
-    pub(super) occasion: Occasion,
+    pub(in crate::sign) current: &'a TrustedSigners,
+    pub(in crate::sign) host: &'a HostBinding,
+    pub(in crate::sign) clock: &'a ClockReading,
+    pub(in crate::sign) life_max_s: u64,
+    pub(in crate::sign) occasion: Occasion,
 }
 
-pub(super) fn judge(
+pub(in crate::sign) fn judge(
     envelope: &Envelope,
     authority: RotationAuthority,
-    grounds: &Grounds<'_>,
+    grounds: &RotationGrounds<'_>,
 ) -> Result<Rotated, Refusal> {
-    let Grounds { parent, current, host, clock, life_max_s, occasion } = *grounds;
+    let RotationGrounds { parent, current, host, clock, life_max_s, occasion } = *grounds;
     let (authorised, possessed) = verify(envelope, authority, parent, clock.now)?;
     let rotation = Rotation::parse(envelope.payload(), authority)?;
     if rotation.host != *host {
@@ -247,64 +243,6 @@ fn verify(
 }
 
 impl Rotation {
-    /// The rotation in exact bytes, which must have been verified before.
-    pub fn parse(bytes: &[u8], authority: RotationAuthority) -> Result<Self, Refusal> {
-        let mut fields = json::parse(bytes, STATEMENT_BYTES_MAX).map_err(|e| payload(&e))?;
-        Self::read(&mut fields, authority).map_err(|error| payload(&error)).and_then(
-            |(rotation, records)| {
-                fields.finish().map_err(|error| payload(&error))?;
-                let signers = records.into_iter().map(Signer::try_from);
-                Ok(Self { signers: signers.collect::<Result<_, _>>()?, ..rotation })
-            },
-        )
-    }
-
-    fn read(
-        fields: &mut JsonFields,
-        authority: RotationAuthority,
-    ) -> Result<(Self, Vec<SignerRecord>), Malformed> {
-        fields.exactly("format", authority.format())?;
-        let rotation = Self {
-            authority,
-            host: read_host(fields)?,
-            version: TrustVersion(fields.integer("version")?),
-            previous: fields.parsed("previous")?,
-            signers: Vec::new(),
-            clock: read_clock(fields)?,
-            approve: read_rules(fields)?,
-            window: read_window(fields)?,
-            reason: read_reason(fields)?,
-        };
-        let records = fields.list("signers")?.into_iter().map(read_signer);
-        Ok((rotation, records.collect::<Result<_, _>>()?))
-    }
-
-    /// The bytes to be signed, read back before they are given out.
-    pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
-        let Self { authority, host, version, previous, signers, clock, approve, window, reason } =
-            self;
-        let written = WrittenRotation {
-            format: authority.format(),
-            host: WrittenHost::of(host),
-            version: version.0,
-            previous: *previous,
-            signers: signers.iter().map(SignerRecord::from).collect(),
-            clock: match clock {
-                ClockChange::Keep => WrittenClock::Keep("keep"),
-                ClockChange::Set { from, to } => WrittenClock::Set { from: from.0, to: to.0 },
-            },
-            approve: approve.as_ref().map(rules_text),
-            not_before: window.not_before().0,
-            expires_at: window.expires_at().0,
-            reason,
-        };
-        let bytes = to_json(&written);
-        if Self::parse(&bytes, *authority)? == *self {
-            return Ok(bytes);
-        }
-        Err(Refusal::new(ReasonCode::Payload, "the rotation does not read back as it was made"))
-    }
-
     /// A planned rotation: exactly one more, after exactly this head. A recovery: above what is in force, and not
     /// out of reach of the list it follows.
     fn follows(&self, parent: &TrustedSigners, current: &TrustedSigners) -> Result<(), Refusal> {
@@ -465,75 +403,4 @@ fn judge_mark(to: UnixSeconds, wall: UnixSeconds) -> Result<(), Refusal> {
         BEHIND_MAX_S / 60
     );
     Err(Refusal::new(ReasonCode::Clock, detail))
-}
-
-#[derive(Serialize)]
-struct WrittenRotation<'a> {
-    format: &'static str,
-    host: WrittenHost,
-    version: u64,
-    previous: TrustHash,
-    signers: Vec<SignerRecord>,
-    clock: WrittenClock,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    approve: Option<String>,
-    not_before: u64,
-    expires_at: u64,
-    reason: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum WrittenClock {
-    Keep(&'static str),
-    Set { from: u64, to: u64 },
-}
-
-fn read_clock(fields: &mut JsonFields) -> Result<ClockChange, Malformed> {
-    match fields.take("clock")? {
-        Json::Text(text) if text == "keep" => Ok(ClockChange::Keep),
-        Json::Text(_) | Json::Integer(_) | Json::List(_) => {
-            Err(Malformed::new("`clock` is `keep` or an object of `from` and `to`"))
-        }
-        Json::Object(object) => {
-            let mut change = JsonFields::of("clock", Json::Object(object))?;
-            let from = UnixSeconds(change.integer("from")?);
-            let to = UnixSeconds(change.integer("to")?);
-            change.finish()?;
-            Ok(ClockChange::Set { from, to })
-        }
-    }
-}
-
-/// The rules in one text: they hold booleans and gaps, which no statement does.
-fn rules_text(rules: &ApprovalRules) -> String {
-    serde_json::to_string(rules).expect("rules are texts and numbers")
-}
-
-fn read_rules(fields: &mut JsonFields) -> Result<Option<ApprovalRules>, Malformed> {
-    let Some(value) = fields.take_if_there("approve") else { return Ok(None) };
-    let refuse = |why: String| Malformed::new(format!("`approve` holds no rules: {why}"));
-    let Json::Text(text) = value else { return Err(refuse("it is not text".to_owned())) };
-    let rules: ApprovalRules =
-        serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-    // One spelling, so that what is shown is all there is.
-    if rules_text(&rules) == text {
-        Ok(Some(rules))
-    } else {
-        Err(refuse("it is spelled otherwise".to_owned()))
-    }
-}
-
-fn read_signer(value: Json) -> Result<SignerRecord, Malformed> {
-    let mut fields = JsonFields::of("a signer", value)?;
-    let record = SignerRecord {
-        name: fields.text("name")?,
-        role: fields.parsed("role")?,
-        key: fields.text("key")?,
-        valid_from: fields.integer("valid_from")?,
-        valid_until: fields.integer("valid_until")?,
-        sk: fields.parsed("sk")?,
-    };
-    fields.finish()?;
-    Ok(record)
 }
