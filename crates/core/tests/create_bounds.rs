@@ -183,7 +183,7 @@ fn without_the_section_a_hub_has_nothing_made_grown_moved_or_plugged_and_the_res
                 assert_eq!(held.reason(), ReasonCode::Policy);
                 let told = held.to_string();
                 assert!(
-                    told.contains("no [policy.create]") && told.contains("let root widen"),
+                    told.contains("no [policy.create]") && told.contains("root may add it"),
                     "{told}"
                 );
             }

@@ -63,9 +63,9 @@ pub(super) async fn run(
 fn left_alone() -> CommandFailure {
     CommandFailure::new(
         Exit::Transient,
-        "interrupted; the running agent goes on with what it began",
+        "interrupted; the running agent finishes the actions that it began",
     )
-    .hint("`evenkeel status` shows how it stands, `evenkeel freeze` lets nothing new begin")
+    .hint("`evenkeel status` shows its progress, `evenkeel freeze` stops it from beginning anything new")
 }
 
 /// Whether the agent keeps what is declared here. Where that cannot be told, the agent's own answer tells.

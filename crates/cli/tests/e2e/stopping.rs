@@ -201,6 +201,6 @@ fn ctrl_c_while_an_agent_works_ends_only_the_one_who_looks_on() {
     wait_for(|| agent.log(), || (!writes(&node).is_empty()).then_some(()));
     signal(&child, "INT");
     let run = ended(&node, child).ends_with(7);
-    assert!(run.stderr.contains("the running agent keeps trying"), "{}", run.stderr);
+    assert!(run.stderr.contains("the running agent finishes the actions"), "{}", run.stderr);
     agent.terminate();
 }

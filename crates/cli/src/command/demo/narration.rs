@@ -15,7 +15,7 @@ const OUTPUT_WIDTH: usize = 116;
 
 /// The one who tells.
 pub(super) struct Narration {
-    /// Whether somebody is there to turn the page.
+    /// Whether a reader is there to turn the page.
     waits: bool,
     chapters: u32,
 }
@@ -35,23 +35,33 @@ impl Narration {
         print(&format!("\n{}{}\n", styled(GUEST, title), styled(FAINT, rule)))
     }
 
-    /// Waits for Enter, if there is somebody to press it.
+    /// Waits for Enter, if a reader is there to press it.
     async fn turn_page(&self) -> Result<(), CommandFailure> {
+        self.ask("press Enter").await.map(drop)
+    }
+
+    /// Asks the reader for a line; none without a reader, or at the end of the input.
+    pub(super) async fn ask(&self, question: &str) -> Result<Option<String>, CommandFailure> {
         if !self.waits {
-            return Ok(());
+            return Ok(None);
         }
-        print(&styled(FAINT, "\n  press Enter "))?;
+        print(&styled(FAINT, format!("\n  {question} ")))?;
         let (turned, page) = oneshot::channel();
         // A thread of its own: it may wait for ever, and must hold up neither the simulator nor the end.
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = std::io::stdin().lock().read_line(&mut line);
-            // Nobody waits any more after Ctrl-C.
-            let _ = turned.send(read);
+            // Ctrl-C may have ended the demo meanwhile.
+            let _ = turned.send(read.map(|_| line));
         });
-        // An end of the input turns the page too.
-        let _ = page.await;
-        Ok(())
+        // The end of the input turns the page too.
+        let typed = page.await.ok().and_then(Result::ok);
+        Ok(typed.map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()))
+    }
+
+    /// Whether a reader is there.
+    pub(super) fn has_reader(&self) -> bool {
+        self.waits
     }
 }
 

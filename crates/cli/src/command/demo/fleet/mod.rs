@@ -45,6 +45,7 @@ async fn story(site: &mut FleetSite) -> Result<(), CommandFailure> {
     signed(site).await?;
     forged(site).await?;
     killed(site).await?;
+    visited(site).await?;
     end(site)
 }
 
@@ -237,6 +238,26 @@ async fn killed(site: &mut FleetSite) -> Result<(), CommandFailure> {
     let gone = site.shows(&["fleet", "hosts"]).await?;
     demand(gone.has_failed(), "the hub does not answer")?;
     proof("each host went on alone, by the last document it took; one change each")
+}
+
+/// The console, for as long as the reader likes. Hub, agents and nodes stay until then.
+async fn visited(site: &mut FleetSite) -> Result<(), CommandFailure> {
+    if !site.narration.has_reader() {
+        return Ok(());
+    }
+    site.narration.chapter("The console").await?;
+    say(
+        "The hub and its hosts keep running, so that you can look around. Open this page in a browser on this machine. The \
+         browser warns you, because the hub made its own certificate; its fingerprint stands in chapter 1. The page then \
+         shows a word.",
+    )?;
+    output(&format!("{}/console", site.hub_url))?;
+    let question = "type the word to log in as alice, or press Enter to end the demo:";
+    while let Some(word) = site.narration.ask(question).await? {
+        // A mistyped word is told by the command, and asked for again.
+        site.shows(&["fleet", "console", "--browser", &word]).await?;
+    }
+    Ok(())
 }
 
 fn end(site: &FleetSite) -> Result<(), CommandFailure> {
