@@ -246,10 +246,12 @@ async fn visited(site: &mut FleetSite) -> Result<(), CommandFailure> {
         return Ok(());
     }
     site.narration.chapter("The console").await?;
+    say("The hub starts again, and the hosts dial in by themselves.")?;
+    command("evenkeel hub &")?;
+    site.start_hub()?;
     say(
-        "The hub and its hosts keep running, so that you can look around. Open this page in a browser on this machine. The \
-         browser warns you, because the hub made its own certificate; its fingerprint stands in chapter 1. The page then \
-         shows a word.",
+        "Everything keeps running, so that you can look around. Open this page in a browser on this machine. The browser \
+         warns you, because the hub made its own certificate; its fingerprint stands in chapter 1. The page then shows a word.",
     )?;
     output(&format!("{}/console", site.hub_url))?;
     let question = "type the word to log in as alice, or press Enter to end the demo:";
