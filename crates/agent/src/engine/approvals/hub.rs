@@ -319,7 +319,7 @@ async fn acknowledge(
         return refused(ReasonCode::NotPending, "no rollback of this journal waits for anybody");
     };
     let Some(trust) = authority.trust() else {
-        return refused(ReasonCode::UnknownSigner, "nobody is enrolled on this host");
+        return Ok(Submitted::Refused(super::no_signers()));
     };
     let reading = context.reading().await?;
     if reading.doubt.is_some() {

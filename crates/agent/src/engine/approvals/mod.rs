@@ -408,7 +408,8 @@ enum EarlyVerdict {
     Answer(Submitted),
 }
 
-pub(super) fn no_signers() -> Refusal {
+/// Where no key is enrolled nothing signed can hold.
+pub(in crate::engine) fn no_signers() -> Refusal {
     Refusal::new(ReasonCode::UnknownSigner, "nobody is enrolled on this host")
 }
 

@@ -30,6 +30,7 @@ use crate::authority::Authority;
 use crate::engine::EngineContext;
 use crate::engine::approvals::approval_context::ApprovalContext;
 use crate::engine::approvals::hub::{AnchorUse, judge_history};
+use crate::engine::approvals::no_signers;
 use crate::engine::approvals::note_refusal;
 use crate::engine::approvals::pending::{self, KeptItem, waiting};
 use crate::engine::approvals::raise_again;
@@ -97,7 +98,7 @@ async fn judge<'o>(
     let LastLook { fresh, found, provable, around } = looked;
     let judging = approvals.judging_lock.lock().await;
     let Some(trust) = signers.trust() else {
-        return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
+        return Err(EngineError::Refused(no_signers()));
     };
     let reading = context.reading().await?;
     let JournalSays { waits, spent, budget, epoch } = ask_journal(context, order).await?;

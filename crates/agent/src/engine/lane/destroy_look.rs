@@ -11,13 +11,14 @@ use evenkeel_core::actual::identity::identity;
 use evenkeel_core::actual::surroundings::GuestSurroundings;
 use evenkeel_core::gate::destroy::{self, RequestBasis};
 use evenkeel_core::gate::final_backup::FinalBackup;
-use evenkeel_core::model::reason::{ReasonCode, Refusal};
+use evenkeel_core::model::reason::Refusal;
 use evenkeel_core::operate::operation::OpPhase;
 use evenkeel_core::plan::Held;
 use evenkeel_core::sign::{self, ConfigDigest, FoundGuest, clock::ClockReading};
 use tokio::sync::RwLockReadGuard;
 
 use crate::authority::Authority;
+use crate::engine::approvals::no_signers;
 use crate::engine::gate::approved::{ApprovedOrder, surroundings_are_signed};
 use crate::engine::gate::identity_proof::prove_identity;
 use crate::engine::gate::surroundings::observe_surroundings;
@@ -197,7 +198,6 @@ fn still_allowed(
     signers: &Authority,
     reading: &ClockReading,
 ) -> Result<(), Refusal> {
-    let nobody = || Refusal::new(ReasonCode::UnknownSigner, "nobody is enrolled on this host");
-    let trust = signers.trust().ok_or_else(nobody)?;
+    let trust = signers.trust().ok_or_else(no_signers)?;
     sign::still_allowed(&order.envelope, trust, reading, order.approvals.policy.limits())
 }
